@@ -1,0 +1,30 @@
+# Every target makes .venv by itself; nothing is reinstalled unless requirements.txt or pyproject.toml changed.
+PYTHON ?= python3
+RUN := .venv/bin/python
+
+.PHONY: setup reproduce test lint benchmark clean
+
+setup: .venv/installed
+
+.venv/installed: requirements.txt pyproject.toml
+	test -x $(RUN) || $(PYTHON) -m venv .venv
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+reproduce: setup
+	$(RUN) scripts/synthetic.py seeds=5
+
+test: setup
+	$(RUN) -m pytest
+
+lint: setup
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m pyright
+
+benchmark: setup
+	$(RUN) scripts/benchmark.py
+
+clean:
+	rm -rf .venv outputs
