@@ -79,14 +79,14 @@ def _one_dimensional(
 
 
 def _many_dimensional(
-    x: Tensor, sigma: Tensor | float, c: Tensor, v: None, log_w: Tensor, learned: bool
+    x: Tensor, sigma: Tensor | float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same for single labels, |r|^2 through one matrix product: (N, K, D) is never made."""
     middle = c.mean(0)  # keeps |u|^2 + |c|^2 - 2 u.c from cancelling
     u, c = (x - middle) / sigma, (c - middle) / sigma
     logits = torch.addmm(log_w - (c * c).sum(-1) / 2, u, c.mT)  # (N, K)
     share = torch.softmax(logits, -1)
-    one_sigma = isinstance(sigma, float) or not sigma.ndim
+    one_sigma = not isinstance(sigma, Tensor) or not sigma.ndim
     log_norm = x.shape[-1] * _log(sigma) if one_sigma else _log(sigma).sum()
     value = logits.amax(-1) - share.amax(-1).log() - (u * u).sum(-1) / 2 - log_norm
     mean = share @ c
