@@ -1,8 +1,8 @@
 """Images: from encoded bytes to the tensor that a network sees.
 
-S is the side of the square image that the network sees. A large JPEG is decoded at 1/2, 1/4 or 1/8 of
-its size, straight from its DCT coefficients, whenever that still leaves at least S pixels a side: the
-pixels that a resize would throw away are then never computed.
+S is the side of the square image that the network sees. A large JPEG is decoded at 1/2, 1/4 or
+1/8 of its size, straight from its DCT coefficients, whenever that still leaves at least S pixels a
+side: the pixels that a resize would throw away are then never computed.
 """
 
 import struct
@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 import torch
 
-# The reduced flags decode to 8-bit BGR; a file's pixels are taken as stored (no EXIF rotation), as PIL does.
 _REDUCED = {
     1: cv2.IMREAD_COLOR,
     2: cv2.IMREAD_REDUCED_COLOR_2,
@@ -46,12 +45,13 @@ def decode(data: bytes, size: int, source: Path | str) -> np.ndarray:
         factor = max(k for k in _REDUCED if k == 1 or min(shape) >= k * size)
     image = None
     if data:
+        # The pixels as stored, without EXIF rotation: the released code reads them so.
         flags = _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:
         raise ValueError(
-            f"{source}: expected a whole image, got {len(data)} bytes that do not decode (truncated or "
-            f"not an image). Fetch the file again, or take its row out of the CSV."
+            f"{source}: expected a whole image, got {len(data)} bytes that do not decode "
+            f"(truncated or not an image). Fetch the file again, or take its row out of the CSV."
         )
     return cv2.cvtColor(resize(image, size), cv2.COLOR_BGR2RGB)
 
@@ -62,13 +62,14 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path}: no such image. Unpack the images below the data folder, or take its row out of "
-            f"the CSV."
+            f"{path}: no such image. Unpack the images below the data folder, or take its row "
+            f"out of the CSV."
         ) from None
 
 
 def resize(image: np.ndarray, size: int) -> np.ndarray:
-    """(H, W, 3) -> (S, S, 3). Deviation: shrinks by area average; the released code by PIL's triangle."""
+    """(H, W, 3) -> (S, S, 3)."""
+    # Deviation: shrinks by the average over an area; the released code by PIL's triangle filter.
     if image.shape[:2] == (size, size):
         return image
     shrink = min(image.shape[:2]) >= size

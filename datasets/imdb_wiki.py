@@ -1,7 +1,7 @@
 """Faces and ages: IMDB-WIKI-DIR, AgeDB-DIR and UTKFace-DIR are one class and three CSV files.
 
-A CSV has the columns age, path, split: the age in years, the image's path below the data folder, and
-train, val or test. It is checked once, when it is read; errors name the file and the line.
+A CSV has the columns age, path, split: the age in years, the image's path below the data folder,
+and train, val or test. It is checked once, when it is read; errors name the file and the line.
 S is the side of the image in pixels, N the number of images of a split.
 """
 
@@ -35,8 +35,8 @@ class Row(NamedTuple):
 class AgeDataset(Dataset):
     """{"input": (3, S, S) float32 in [-1, 1], "target": (1,) float32 years, "meta": {"index": i}}.
 
-    `augment` (random crop with padding S / 14, mirror) is for the train split only unless said otherwise.
-    With a packed store (`pack`) the image files themselves are not needed.
+    `augment` (random crop with padding S / 14, mirror) is for the train split only unless said
+    otherwise. With a packed store (`pack`) the image files themselves are not needed.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class AgeDataset(Dataset):
         if not chosen:
             found = dict(Counter(row.split for row in rows))
             raise ValueError(
-                f"{csv}: expected rows with split {split!r}, got {found or 'no rows at all'}. Make the "
-                f"splits with scripts/prepare_age.py."
+                f"{csv}: expected rows with split {split!r}, got {found or 'no rows at all'}. Make "
+                f"the splits with scripts/prepare_age.py."
             )
         self.size = size
         self.augment = split == "train" if augment is None else augment
@@ -99,7 +99,7 @@ def read_csv(csv: str | Path) -> list[Row]:
         if sorted(header) != sorted(COLUMNS):
             missing, extra = set(COLUMNS) - set(header), set(header) - set(COLUMNS)
             raise ValueError(
-                f"{csv}: expected the columns {', '.join(COLUMNS)}; got {', '.join(header) or 'none'} "
+                f"{csv}: expected the columns {', '.join(COLUMNS)}; got {', '.join(header)} "
                 f"(missing: {sorted(missing)}, extra: {sorted(extra)}). A pandas index is left out "
                 f"with to_csv(..., index=False)."
             )
@@ -130,8 +130,8 @@ def _check(where: str, age: str, path: str, split: str) -> None:
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts:
         raise ValueError(
-            f"{where}: expected a path below the data folder, got {path!r}, which leaves it. Paths are "
-            f"relative to root and hold no '..'."
+            f"{where}: expected a path below the data folder, got {path!r}, which leaves it. Paths "
+            f"are relative to root and hold no '..'."
         )
 
 
@@ -169,20 +169,20 @@ def locate(csv: str | Path, root: str | Path, rows: Sequence[Row]) -> list[Path]
         inside = listings[file.parent].get(file.name)
         if inside is None:
             raise FileNotFoundError(
-                f"{csv}, line {row.line}: no such image {file}. Unpack the images below {root}, or take "
-                f"the row out of the CSV (scripts/prepare_age.py drop_missing=true)."
+                f"{csv}, line {row.line}: no such image {file}. Unpack the images below {root}, or "
+                f"take the row out of the CSV (scripts/prepare_age.py drop_missing=true)."
             )
         if not inside:
             raise ValueError(
-                f"{csv}, line {row.line}: {row.path!r} is a link that leaves the data folder {root}. "
-                f"Set root to the folder that really holds the images."
+                f"{csv}, line {row.line}: {row.path!r} is a link that leaves the data folder "
+                f"{root}. Set root to the folder that really holds the images."
             )
         files.append(file)
     return files
 
 
 def _listing(folder: Path, root: Path) -> dict[str, bool]:
-    """The files of a folder (none if there is no such folder), each with whether it is inside root."""
+    """The files of a folder (none if there is no folder), each with whether it is inside root."""
     if not folder.is_dir():
         return {}
     inside = folder.resolve().is_relative_to(root)

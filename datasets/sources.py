@@ -24,8 +24,8 @@ def imdb_wiki(root: Path) -> Faces:
     found = [_half(file, name) for name, file in halves.items() if file.is_file()]
     if not found:
         raise FileNotFoundError(
-            f"{root}: expected {' or '.join(str(f.relative_to(root)) for f in halves.values())}, got "
-            f"neither. Unpack imdb_crop.tar or wiki_crop.tar there; each brings its .mat file."
+            f"{root}: expected {' or '.join(map(str, halves.values()))}, got neither. Unpack "
+            f"imdb_crop.tar or wiki_crop.tar there; each brings its .mat file."
         )
     return np.concatenate([ages for ages, _ in found]), [
         path for _, paths in found for path in paths
@@ -39,8 +39,8 @@ def _half(file: Path, name: str) -> Faces:
         columns = {field: record[field].ravel() for field in _FIELDS}
     except Exception as error:  # a damaged .mat file fails in many ways
         raise ValueError(
-            f"{file}: expected the struct {name!r} with the fields {', '.join(_FIELDS)}, got {error!r}. "
-            f"Download the file again."
+            f"{file}: expected the struct {name!r} with the fields {', '.join(_FIELDS)}, got "
+            f"{error!r}. Download the file again."
         ) from error
     age = ages_when_taken(columns["dob"], columns["photo_taken"])
     second = columns["second_face_score"].astype(float)
@@ -52,7 +52,7 @@ def _half(file: Path, name: str) -> Faces:
 
 
 def ages_when_taken(birth_day: np.ndarray, photo_year: np.ndarray) -> np.ndarray:
-    """(N,) MATLAB day numbers, (N,) years -> (N,) ages: photos are taken in the middle of the year."""
+    """(N,) MATLAB day numbers, (N,) years -> (N,) ages; photos are taken in mid-year."""
     day = (birth_day.astype(np.int64) - _UNIX_EPOCH).astype("datetime64[D]")
     months = day.astype("datetime64[M]").astype(np.int64)  # since January 1970
     birth_year, month = 1970 + months // 12, 1 + months % 12
@@ -86,10 +86,15 @@ def _from_names(root: Path, pattern: re.Pattern, form: str) -> Faces:
     files = sorted(f for f in root.rglob("*") if f.suffix.lower() in (".jpg", ".jpeg"))
     matches = [pattern.fullmatch(file.name) for file in files]
     strange = [file for file, match in zip(files, matches, strict=True) if match is None]
-    if strange or not files:
+    if not files:
+        raise FileNotFoundError(
+            f"{root}: expected images named {form}, got no .jpg at all. Set root to the folder that "
+            f"holds the unpacked images."
+        )
+    if strange:
         raise ValueError(
-            f"{root}: expected images named {form}; got {len(files)} images, {len(strange)} of them "
-            f"named otherwise{f', such as {strange[0]}' if strange else ''}. Move those elsewhere."
+            f"{strange[0]}: expected a name like {form} ({len(strange)} of {len(files)} images are "
+            f"named otherwise). Move them elsewhere."
         )
     ages = np.array([int(match[1]) for match in matches if match])
     return ages, [file.relative_to(root).as_posix() for file in files]

@@ -1,7 +1,7 @@
 """Balanced splits: a long-tailed training set, validation and test sets as flat as the data allow.
 
-For every integer age 0..120 with c images, n = min(c // 3, cap) go to val, n to test, the rest to train.
-Ages above 120 go to train. N is the number of images.
+For every integer age 0..120 with c images, n = min(c // 3, cap) go to val, n to test, the rest to
+train. Ages above 120 go to train. N is the number of images.
 """
 
 import hashlib

@@ -2,11 +2,11 @@
 
     bytes    (B,)     uint8   the JPEGs, one after the other
     offsets  (N + 1,) int64   image i is bytes[offsets[i] : offsets[i + 1]]
-    attributes: key (what the store was made from, e.g. the hash of the CSV) and size (pixels a side)
+    attributes: key (what the store was made from: the hash of the CSV) and size (pixels a side)
 
-Writing is restartable and whole or not at all: images first go to a journal beside the store, from which
-an interrupted run goes on; the finished journal becomes an HDF5 file under a temporary name, which is
-synced and renamed. An image that already has the right size is kept byte for byte.
+Writing is restartable and whole or not at all: images first go to a journal beside the store, from
+which an interrupted run goes on; the finished journal becomes an HDF5 file under a temporary name,
+which is synced and renamed. An image that already has the right size is kept byte for byte.
 """
 
 import fcntl
@@ -30,48 +30,49 @@ Progress = Callable[[Sequence[Path]], Iterable[Path]]
 
 
 class Store:
-    """N encoded images, read by index. The file is opened on first use, once in each worker process."""
+    """N encoded images, read by index. The file is opened on first use, once in each process."""
 
     def __init__(self, path: str | Path, key: str, size: int):
         self.path = Path(path)
-        self._file: h5py.File | None = None
+        self._bytes: h5py.Dataset | None = None
         self._pid = -1
         if not self.path.is_file():
             raise FileNotFoundError(
-                f"{self.path}: no such packed store. Make it with scripts/prepare_age.py pack={size}."
+                f"{self.path}: no such packed store. Make it with prepare_age.py pack={size}."
             )
         try:
             with h5py.File(self.path, "r") as file:
-                found = (file.attrs["key"], int(file.attrs["size"]))
+                found = (str(file.attrs["key"]), int(str(file.attrs["size"])))
                 self._offsets = np.asarray(file["offsets"])
         except (OSError, KeyError) as error:
             raise ValueError(
-                f"{self.path}: expected a packed store, got something else ({error}). Delete it and "
-                f"make it again with scripts/prepare_age.py pack={size}."
+                f"{self.path}: expected a packed store, got something else ({error}). Delete it "
+                f"and make it again with prepare_age.py pack={size}."
             ) from None
         if found != (key, size):
             raise ValueError(
-                f"{self.path}: expected a packed store of the CSV {key[:12]} at {size} px, got one of "
-                f"{found[0][:12]} at {found[1]} px. Make it again with scripts/prepare_age.py pack={size}."
+                f"{self.path}: expected a packed store of the CSV {key[:12]} at {size} px, got one "
+                f"of {found[0][:12]} at {found[1]} px. Make it with prepare_age.py pack={size}."
             )
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def __getitem__(self, index: int) -> bytes:
-        if self._file is None or self._pid != os.getpid():  # an HDF5 handle must not cross a fork
-            self._file, self._pid = h5py.File(self.path, "r"), os.getpid()
-        start, stop = self._offsets[index], self._offsets[index + 1]
-        return self._file["bytes"][start:stop].tobytes()
+        if self._bytes is None or self._pid != os.getpid():  # an HDF5 handle must not cross a fork
+            packed = h5py.File(self.path, "r")["bytes"]
+            assert isinstance(packed, h5py.Dataset)
+            self._bytes, self._pid = packed, os.getpid()
+        return self._bytes[self._offsets[index] : self._offsets[index + 1]].tobytes()
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"_file": None, "_pid": -1}
+        return self.__dict__ | {"_bytes": None, "_pid": -1}
 
 
 def write(
     path: str | Path, files: Sequence[Path], key: str, size: int, progress: Progress = iter
 ) -> Store:
-    """Pack N image files into `path`; goes on with an interrupted run, does nothing for a whole store.
+    """Pack N image files into `path`: an interrupted run goes on, a whole store is left alone.
 
     `progress` wraps the files still to do, e.g. `tqdm`.
     """

@@ -1,4 +1,4 @@
-"""Make the CSV of an age dataset, its balanced split and its packed store: see configs/prepare_age.yaml."""
+"""Make an age dataset's CSV, balanced split and packed store (configs/prepare_age.yaml)."""
 
 import csv
 import sys
@@ -50,7 +50,7 @@ def make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
 
 
 def report(rows: list[imdb_wiki.Row]) -> None:
-    """Print the number of images a split, and of ages a shot (many: over 100 training images, few: under 20)."""
+    """Print images per split and ages per shot (many: over 100 training images, few: under 20)."""
     counts = Counter(row.split for row in rows)
     print(", ".join(f"{name} {counts[name]:,}" for name in imdb_wiki.SPLITS), "images")
     train = Counter(int(row.age) for row in rows if row.split == "train")
@@ -68,8 +68,8 @@ def report_identical(
     leaks = sum(len(found) > 1 for found in sides(groups, split))
     conflicts = sum(len({float(ages[index]) for index in group}) > 1 for group in groups)
     print(
-        f"{sum(map(len, groups))} images are copies of one another, in {len(groups)} groups; {leaks} "
-        f"groups are on two sides of the split, {conflicts} have more than one age."
+        f"{sum(map(len, groups))} images are copies of one another, in {len(groups)} groups; "
+        f"{leaks} groups are on two sides of the split, {conflicts} have more than one age."
     )
     if groups:
         with file.open("w", newline="", encoding="utf-8") as out:

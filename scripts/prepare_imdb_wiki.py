@@ -1,4 +1,4 @@
-"""Make imdb_wiki.csv and its balanced split from imdb.mat and wiki.mat: see configs/prepare_age.yaml."""
+"""Make imdb_wiki.csv and its balanced split from imdb.mat and wiki.mat (see prepare_age.py)."""
 
 import sys
 from pathlib import Path

@@ -1,0 +1,1 @@
+"""The generators of the mini datasets in the real on-disk formats."""

@@ -1,0 +1,53 @@
+"""A generated dataset's folder: written whole or not at all, and not twice for the same settings."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_STAMP = "settings.json"  # the last file written; its presence means that the folder is whole
+
+
+@contextmanager
+def whole_folder(folder: str | Path, settings: dict) -> Iterator[Path | None]:
+    """A temporary folder to fill, renamed to `folder` at the end; None if `folder` needs no work.
+
+    A generated folder with other settings is replaced, once the new one is whole; a folder that was
+    not generated is never touched.
+    """
+    folder = Path(folder)
+    stamp = {"hash": settings_hash(settings), **settings}
+    if folder.exists():
+        if not (folder / _STAMP).is_file() and any(folder.iterdir()):
+            raise FileExistsError(
+                f"{folder}: expected a generated dataset or nothing, got a folder without {_STAMP}. "
+                f"Give another folder, or move this one away."
+            )
+        if _read_hash(folder) == stamp["hash"]:
+            yield None
+            return
+    temporary = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        (temporary / _STAMP).write_text(json.dumps(stamp, indent=2) + "\n")
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def settings_hash(settings: dict) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _read_hash(folder: Path) -> str | None:
+    try:
+        return json.loads((folder / _STAMP).read_text()).get("hash")
+    except (OSError, ValueError):
+        return None
