@@ -40,9 +40,10 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
 def decode(data: bytes, size: int, source: Path | str) -> np.ndarray:
     """(S, S, 3) uint8 RGB image from encoded bytes; `source` is what an error names."""
     shape = jpeg_shape(data)
-    factor = 1
+    factor, extent = 1, None
     if shape is not None:
         factor = max(k for k in _REDUCED if k == 1 or min(shape) >= k * size)
+        extent = (shape[0] / factor, shape[1] / factor)
     image = None
     if data:
         # The pixels as stored, without EXIF rotation: the released code reads them so.
@@ -53,7 +54,7 @@ def decode(data: bytes, size: int, source: Path | str) -> np.ndarray:
             f"{source}: expected a whole image, got {len(data)} bytes that do not decode "
             f"(truncated or not an image). Fetch the file again, or take its row out of the CSV."
         )
-    return cv2.cvtColor(resize(image, size), cv2.COLOR_BGR2RGB)
+    return cv2.cvtColor(resize(image, size, extent), cv2.COLOR_BGR2RGB)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -67,15 +68,19 @@ def read_bytes(path: Path) -> bytes:
         ) from None
 
 
-def resize(image: np.ndarray, size: int) -> np.ndarray:
-    """(H, W, 3) -> (S, S, 3)."""
-    # Deviation: shrinks by the average over an area; the released code by PIL's triangle filter.
-    if image.shape[:2] == (size, size):
+def resize(image: np.ndarray, size: int, extent: tuple[float, float] | None = None) -> np.ndarray:
+    """(H, W, 3) -> (S, S, 3).
+
+    `extent` is how much of (H, W) the picture covers: an image reduced by 8 ends in a row and a
+    column that are only partly filled, and ignoring that would stretch it.
+    """
+    height, width = extent or image.shape[:2]
+    if (height, width) == (size, size):
         return image
-    shrink = min(image.shape[:2]) >= size
-    return cv2.resize(
-        image, (size, size), interpolation=cv2.INTER_AREA if shrink else cv2.INTER_LINEAR
-    )
+    # Deviation: shrinks by the average over an area; the released code by PIL's triangle filter.
+    how = cv2.INTER_AREA if min(height, width) >= size else cv2.INTER_LINEAR
+    resized = cv2.resize(image, None, fx=size / width, fy=size / height, interpolation=how)
+    return resized[:size, :size]
 
 
 def augment(image: np.ndarray, padding: int) -> np.ndarray:

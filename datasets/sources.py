@@ -88,8 +88,8 @@ def _from_names(root: Path, pattern: re.Pattern, form: str) -> Faces:
     strange = [file for file, match in zip(files, matches, strict=True) if match is None]
     if not files:
         raise FileNotFoundError(
-            f"{root}: expected images named {form}, got no .jpg at all. Set root to the folder that "
-            f"holds the unpacked images."
+            f"{root}: expected images named {form}, got no .jpg at all. Set root to the folder "
+            f"that holds the unpacked images."
         )
     if strange:
         raise ValueError(

@@ -15,13 +15,17 @@ from scripts.prepare_age import report  # noqa: E402
 from synthetic.faces import write_faces  # noqa: E402
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_mini")
-def main(cfg: DictConfig) -> None:
+def draw(cfg: DictConfig) -> None:
     drawn = write_faces(
         cfg.folder, cfg.images, cfg.size, cfg.cap, cfg.seed, lambda x: tqdm(x, desc="drawing faces")
     )
     print(f"{cfg.folder}: {'drawn' if drawn else 'already there, nothing to do'}.")
     report(read_csv(Path(cfg.folder) / "imdb_wiki.csv"))
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_mini")
+def main(cfg: DictConfig) -> None:
+    draw(cfg)
 
 
 if __name__ == "__main__":

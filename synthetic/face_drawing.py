@@ -1,7 +1,8 @@
 """Drawing a cartoon face: traits in, pixels out.
 
-The face lives in units of half a head: the head spans y in [-1, 1] (down is positive), the eyes lie
-near y = 0. `Canvas` maps these units to pixels, tilt and position included. Colours are RGB in 0..255.
+The face lives in units of half a head: the head spans y in [-1, 1] (down is positive), the eyes
+lie near y = 0. `Canvas` maps these units to pixels, tilt and position included. Colours are RGB in
+0..255. S is the side of the picture, P that of the larger one it is drawn on.
 """
 
 from dataclasses import dataclass
@@ -128,9 +129,9 @@ def _outline(traits: Traits, start: float, stop: float, grow: float = 1.0) -> np
     """(K, 2) points on the head's edge; 0 is its right end, a quarter turn (pi / 2) the chin."""
     t = np.linspace(start, stop, 33)
     below = np.clip(np.sin(t), 0, 1)
-    width = traits.width * (1 + 0.06 * traits.infant)
+    width = traits.width * (1 + 0.1 * traits.infant)
     taper = 1 - (0.30 - 0.12 * traits.infant) * below**2 + 0.10 * traits.sagging * below**3
-    chin = 1 - 0.12 * traits.infant
+    chin = 1 - 0.15 * traits.infant
     y = np.sin(t) * np.where(np.sin(t) > 0, chin, 1.0)
     return grow * np.stack([width * np.cos(t) * taper, y], 1)
 
@@ -165,7 +166,7 @@ def _head(canvas: Canvas, traits: Traits) -> None:
 def _skin_marks(canvas: Canvas, traits: Traits) -> None:
     """Lines whose number and depth grow with `wrinkles`, and blotches."""
     w = min(traits.wrinkles, 1.2)
-    line = traits.skin * (1 - 0.34 * min(w, 1))
+    line = traits.skin * (1 - 0.42 * min(w, 1))
     for y in np.linspace(-0.62, -0.38, round(4 * w)):  # forehead
         half = 0.3 + 0.18 * w
         canvas.stroke(arc(traits.yaw - half, traits.yaw + half, y, -0.04), line, 0.03)
@@ -190,9 +191,9 @@ def _skin_marks(canvas: Canvas, traits: Traits) -> None:
 
 def _eye(canvas: Canvas, traits: Traits, side: int) -> None:
     x = side * (0.36 + 0.02 * traits.infant) + traits.yaw
-    y = 0.02 + 0.16 * traits.infant
-    rx = 0.15 + 0.045 * traits.infant
-    ry = (0.085 + 0.06 * traits.infant) * (1 - 0.4 * min(traits.sagging, 1))
+    y = 0.02 + 0.2 * traits.infant
+    rx = 0.14 + 0.07 * traits.infant
+    ry = (0.08 + 0.085 * traits.infant) * (1 - 0.4 * min(traits.sagging, 1))
     canvas.ellipse(x, y, rx, ry, np.array([238.0, 236.0, 232.0]))
     canvas.ellipse(x + 0.2 * traits.yaw, y, 0.8 * ry, 0.95 * ry, traits.iris)
     canvas.ellipse(x + 0.2 * traits.yaw, y, 0.42 * ry, 0.5 * ry, np.full(3, 15.0))
@@ -210,7 +211,7 @@ def _eye(canvas: Canvas, traits: Traits, side: int) -> None:
 def _nose_and_mouth(canvas: Canvas, traits: Traits) -> None:
     shade = 0.72 * traits.skin
     length = 0.30 - 0.12 * traits.infant + 0.06 * traits.sagging
-    tip = 0.12 + 0.16 * traits.infant + length
+    tip = 0.12 + 0.18 * traits.infant + length
     x = 1.25 * traits.yaw
     canvas.stroke(np.array([[x + 0.04, tip - length], [x + 0.07, tip - 0.06]]), shade, 0.03)
     canvas.stroke(arc(x - 0.11, x + 0.11, tip, 0.06), shade, 0.045)

@@ -1,9 +1,9 @@
-"""Mini IMDB-WIKI-DIR: drawn faces whose age shows only in part, in the on-disk format of the real one.
+"""Mini IMDB-WIKI-DIR: drawn faces whose age shows only in part, in the real one's on-disk format.
 
-Ages are long-tailed like IMDB-WIKI's (most between 25 and 40, few children, few old). A face shows an
-apparent age, which is off by some years, and each cue (wrinkles, grey hair, hairline, sagging, spots)
-strays from it again or is hidden (dyed hair, retouched photo). So the best guess from the image
-regresses to the mean of the training ages, which is what balanced losses are for.
+Ages are long-tailed like IMDB-WIKI's (most between 25 and 40, few children, few old). A face shows
+an apparent age, which is off by some years, and each cue (wrinkles, grey hair, hairline, sagging,
+spots) strays from it again or is hidden (dyed hair, retouched photo). So the best guess from the
+image regresses to the mean of the training ages, which is what balanced losses are for.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ VERSION = 1  # of the drawing; a new one makes old folders be drawn again
 OLDEST = 100
 # Relative frequency of the ages at the knots, interpolated in the logarithm.
 _KNOTS = [0, 4, 10, 15, 20, 26, 31, 37, 45, 55, 65, 75, 85, 100]
-_FREQUENCY = [0.022, 0.018, 0.028, 0.09, 0.42, 0.92, 1.0, 0.88, 0.52, 0.27, 0.12, 0.05, 0.02, 0.004]
+_FREQUENCY = [0.035, 0.030, 0.040, 0.10, 0.42, 0.92, 1.0, 0.88, 0.52, 0.27, 0.12, 0.05, 0.02, 0.004]
 
 _SKINS = [
     [244, 208, 184],
@@ -43,23 +43,23 @@ def age_frequencies() -> np.ndarray:
 
 def draw_traits(age: float, rng: np.random.Generator) -> Traits:
     """A person of the given age, with everything else about the picture drawn at random."""
-    apparent = age + rng.normal(0, 1 + 0.07 * age)
+    apparent = age + rng.normal(0, 1 + 0.05 * age)
 
     def cue(start: float, span: float, spread: float) -> float:
         """0 below `start` years, 1 at `start + span`, for an age that strays once more."""
         return float(np.clip((apparent + rng.normal(0, spread) - start) / span, 0, 1.2))
 
-    retouched = 0.4 if rng.random() < 0.2 else 1.0
-    dyed = rng.random() < 0.25
+    retouched = 0.4 if rng.random() < 0.15 else 1.0
+    dyed = rng.random() < 0.2
     bald_gene = rng.random() < 0.4
     infant = float(np.clip(1 - (apparent + rng.normal(0, 1)) / 17, 0, 1))
     tone = rng.integers(len(_SKINS))
     hair = np.array(_HAIRS[rng.integers(len(_HAIRS) if tone < 3 else 2)]) + rng.normal(0, 8, 3)
     background = rng.uniform(30, 225, (2, 1)) + rng.normal(0, 18, (2, 3))
-    grey = 0.0 if dyed else 1 / (1 + np.exp(-(apparent + rng.normal(0, 7) - 54) / 6))
+    grey = 0.0 if dyed else 1 / (1 + np.exp(-(apparent + rng.normal(0, 6) - 54) / 6))
     long_hair = rng.random() < 0.45 and not bald_gene and infant < 0.85
     adult_man = not long_hair and infant == 0
-    spots = rng.poisson(5 * np.clip((apparent - 45) / 40, 0, 1))
+    spots = rng.poisson(7 * np.clip((apparent - 45) / 40, 0, 1))
     return Traits(
         skin=np.clip(np.array(_SKINS[tone]) + rng.normal(0, 7, 3), 30, 250),
         hair=np.clip(hair + grey * (np.array([205, 205, 208]) - hair), 10, 240),
@@ -67,8 +67,8 @@ def draw_traits(age: float, rng: np.random.Generator) -> Traits:
         background=np.clip(background, 0, 255),
         iris=np.array(_IRISES[rng.integers(len(_IRISES))], float),
         infant=infant,
-        wrinkles=retouched * rng.uniform(0.75, 1.2) * cue(22, 55, 6),
-        sagging=cue(35, 50, 6),
+        wrinkles=retouched * rng.uniform(0.75, 1.2) * cue(22, 55, 5),
+        sagging=cue(32, 50, 5),
         receding=bald_gene * cue(24, 45, 8),
         volume=rng.uniform(0.2, 1.0) * (0.25 if infant > 0.9 else 1.0),
         spots=np.stack([rng.uniform(-0.6, 0.6, spots), rng.uniform(-0.75, 0.6, spots)], 1),
@@ -91,7 +91,7 @@ def draw_traits(age: float, rng: np.random.Generator) -> Traits:
 
 
 def face(age: float, size: int, seed: tuple[int, ...]) -> np.ndarray:
-    """(S, S, 3) uint8 RGB picture of a person of that age; the seed is the person and the picture."""
+    """(S, S, 3) uint8 RGB picture of a person of that age; the seed is who and how."""
     rng = np.random.default_rng(seed)
     return render(draw_traits(age, rng), size, rng)
 

@@ -1,4 +1,4 @@
-"""A generated dataset's folder: written whole or not at all, and not twice for the same settings."""
+"""A generated dataset's folder: written whole or not at all, and once for the same settings."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ _STAMP = "settings.json"  # the last file written; its presence means that the f
 
 @contextmanager
 def whole_folder(folder: str | Path, settings: dict) -> Iterator[Path | None]:
-    """A temporary folder to fill, renamed to `folder` at the end; None if `folder` needs no work.
+    """A temporary folder to fill, renamed to `folder` in the end; None if there is no work.
 
     A generated folder with other settings is replaced, once the new one is whole; a folder that was
     not generated is never touched.
@@ -23,8 +23,8 @@ def whole_folder(folder: str | Path, settings: dict) -> Iterator[Path | None]:
     if folder.exists():
         if not (folder / _STAMP).is_file() and any(folder.iterdir()):
             raise FileExistsError(
-                f"{folder}: expected a generated dataset or nothing, got a folder without {_STAMP}. "
-                f"Give another folder, or move this one away."
+                f"{folder}: expected a generated dataset or nothing, got a folder without "
+                f"{_STAMP}. Give another folder, or move this one away."
             )
         if _read_hash(folder) == stamp["hash"]:
             yield None
