@@ -29,17 +29,29 @@ def whole_folder(folder: str | Path, settings: dict) -> Iterator[Path | None]:
         if _read_hash(folder) == stamp["hash"]:
             yield None
             return
+    _remove_orphans(folder)
     temporary = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
         (temporary / _STAMP).write_text(json.dumps(stamp, indent=2) + "\n")
-        if folder.exists():
-            shutil.rmtree(folder)
-        temporary.rename(folder)
+        if _read_hash(folder) != stamp["hash"]:  # else another process was faster
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove what killed processes have left beside `folder`."""
+    for orphan in folder.parent.glob(f"{folder.name}.partial-*"):
+        pid = int(orphan.name.rpartition("-")[2])
+        try:
+            os.kill(pid, 0)  # signal 0 only asks whether the process is there
+        except ProcessLookupError:
+            shutil.rmtree(orphan, ignore_errors=True)
+        except PermissionError:
+            continue
 
 
 def settings_hash(settings: dict) -> str:

@@ -1,5 +1,8 @@
 """The mini faces: long-tailed ages, visible but noisy cues, one picture per seed, whole folders."""
 
+import subprocess
+import sys
+
 import cv2
 import numpy as np
 import pytest
@@ -97,6 +100,14 @@ def test_interrupted_drawing_leaves_what_was_there(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_faces(tmp_path / "mini", **SMALL | {"seed": 4}, progress=interrupt)
     assert (tmp_path / "mini/imdb_wiki.csv").read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["mini"]
+
+
+def test_remains_of_a_killed_process_are_removed(tmp_path):
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    (tmp_path / f"mini.partial-{done.pid}/imdb_crop").mkdir(parents=True)
+    write_faces(tmp_path / "mini", **SMALL)
     assert [file.name for file in tmp_path.iterdir()] == ["mini"]
 
 
