@@ -76,7 +76,7 @@ class AgeDataset(Dataset):
             image = images.augment(image, self.padding)
         return {
             "input": images.to_tensor(image),
-            "target": torch.from_numpy(self.labels[index]),
+            "target": torch.tensor(self.labels[index]),
             "meta": {"index": index},
         }
 
