@@ -64,7 +64,9 @@ class AgeDataset(Dataset):
         self.labels = np.array([[row.age] for _, row in chosen], np.float32)  # (N, 1)
         self._numbers = [number for number, _ in chosen]
         self._store = open_store(store, csv, size) if store is not None else None
-        self._files = [] if self._store else locate(csv, root, [row for _, row in chosen])
+        self._files = (
+            [] if self._store is not None else locate(csv, root, [row for _, row in chosen])
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
