@@ -1,14 +1,15 @@
-"""Theorem 1 for a Gaussian likelihood, values and gradients in one step.
+"""Theorem 1 for a Gaussian likelihood, the mean over the rows and its gradients in one step.
 
 Where the prior is a list of components N(c_k, v_k) with weights w_k (v_k = 0 for single labels),
+all lengths are in units of sigma, u = (pred - y) / sigma, and q_k^2 = sigma^2 / (v_k + sigma^2),
 
-    row = |pred - y|^2 / 2 sigma^2 + D log sigma + strength * f(pred)
-    f   = log sum_k w_k N(pred; c_k, v_k + sigma^2)    (their 2 pi cancel at strength 1)
+    row = |u|^2 / 2 + strength * f    (up to what strength = 1 cancels)
+    f   = log sum_k w_k q_k exp(-|r_k|^2 / 2),  r_k = q_k (pred - c_k) / sigma
 
-has gradients that need only averages over the share p_k of each component, with r = pred - c_k:
+has gradients that need only averages over the share p_k of each component in f:
 
-    df/dpred    = -sum_k p_k r_k / (v_k + sigma^2)
-    df/dsigma_d = sigma_d sum_k p_k [ r_kd^2 / (v_k + sigma_d^2) - 1 ] / (v_k + sigma_d^2)
+    sigma df/dpred    = -sum_k p_k q_k r_k
+    sigma df/dsigma_d =  sum_k p_k q_k^2 (r_kd^2 - 1) + 1
 
 So they are computed along with the value, and the backward pass is one product: no graph, and
 nothing of size rows x components is kept. `BalancedLoss.rows` says the same in plain steps and is
@@ -24,109 +25,127 @@ import torch
 from torch import Tensor
 
 from losses.grid import is_eager
+from losses.likelihoods import Gaussian
 
 
-def gaussian_rows(
+def gaussian_mean(
     pred: Tensor,
     target: Tensor,
-    sigma: Tensor,
+    gaussian: Gaussian,
     components: tuple[Tensor, Tensor | None, Tensor],
     strength: float,
-    learned: bool,
+    weight: Tensor | None,
 ) -> Tensor:
-    """pred, target (N, D), sigma () or (D,), components c (K, D), v (K,) or None, log w (K,)
-    -> (N,).
+    """2 sigma^2 (detached) times the mean of the rows, weighted by (N,) if given.
 
-    v needs D = 1. Differentiable once, in pred and, if `learned`, in sigma.
+    pred, target (N, D); components c (K, D), v (K,) or None, log w (K,); v needs D = 1.
+    Differentiable once, in pred and in a learned sigma.
     """
-    x, s = pred.detach(), sigma.detach()
-    dims = x.shape[-1]
-    log_sigma = torch.log(s).sum() if s.ndim else dims * _log(s)
-    if s.ndim == 0 and s.device.type == "cpu" and is_eager(pred):
-        s = s.item()  # Python's arithmetic on one number is faster than torch's
+    x, dims = pred.detach(), pred.shape[-1]
+    sigma, s = _sigma(gaussian, pred)
+    one_sigma = not (isinstance(s, Tensor) and s.ndim)
     evidence = _one_dimensional if dims == 1 else _many_dimensional
-    value, slope, swell = evidence(x, s, *components, learned)
-    r = x - target
-    pull = r / s**2
-    square = r * pull  # (N, D)
-    energy = square[:, 0] if dims == 1 else square.sum(-1)
-    constant = log_sigma + dims * (1 - strength) / 2 * math.log(2 * math.pi)
-    rows = torch.add(energy / 2 + constant, value, alpha=strength)
-    to_pred = torch.add(pull, slope, alpha=strength)
+    value, drift, swell = evidence(x, s, *components, gaussian.learned)
+    u = (x - target) / s
+    energy = u * u if dims == 1 else (u * u).sum(-1, keepdim=True)
+    rows = torch.add(value if strength == 1 else strength * value, energy, alpha=0.5)  # (N, 1)
+    if strength != 1:
+        log_sigma = dims * _log(s) if one_sigma else _log(s).sum()
+        rows = rows + (1 - strength) * (log_sigma + dims / 2 * math.log(2 * math.pi))
+
+    unit = 2 * (s * s if one_sigma else (s * s).mean())
+    portion = 1 / len(x) if weight is None else weight.to(x)[:, None] / weight.to(x).sum()
+    loss = rows.mean() * unit if weight is None else (portion * rows).sum() * unit
+    scale = portion * (unit / s)
+    to_pred = torch.sub(u, drift, alpha=strength) * scale
     to_sigma = None
-    if learned:
-        own = (1 - square) if sigma.ndim else dims - energy[:, None]
-        to_sigma = torch.add(own / s, swell, alpha=strength)
-    return _attach(rows, pred, to_pred, sigma, to_sigma)
+    if gaussian.learned:
+        own = -energy if one_sigma else -u * u
+        to_sigma = (torch.add(own, swell, alpha=strength) * scale).sum(0)
+        to_sigma = to_sigma[0] if one_sigma else to_sigma
+        if strength != 1:
+            to_sigma = to_sigma + (1 - strength) * (dims if one_sigma else 1) * unit / s
+    return _attach(loss, pred, to_pred, sigma, to_sigma)
+
+
+def _sigma(gaussian: Gaussian, pred: Tensor) -> tuple[Tensor, Any]:
+    """The tensor that sigma's gradient goes to, and sigma as a number if Python can look at it at
+    no cost, because its arithmetic on one number is faster than torch's.
+    """
+    raw = gaussian.get_buffer("sigma") if not gaussian.learned else gaussian.get_parameter("sigma")
+    if raw.ndim == 0 and raw.device.type == "cpu" and is_eager(raw) and is_eager(pred):
+        return raw, max(raw.item(), gaussian.floor)
+    sigma = gaussian.noise(pred)
+    return sigma, sigma.detach()
 
 
 def _one_dimensional(
-    x: Tensor, sigma: Tensor | float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
+    x: Tensor, sigma: Any, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """f (N,) without its 2 pi, df/dx (N, 1) and df/dsigma (N, 1)."""
-    total = sigma**2 if v is None else v + sigma**2  # () or (K,)
-    r = x - c[:, 0]  # (N, K)
-    pull = r / total
-    logits = torch.addcmul(log_w - _log(total) / 2, r, pull, value=-0.5)
+    """f, -sigma df/dx and sigma df/dsigma, each (N, 1)."""
+    r = x / sigma - c.mT / sigma  # (N, K)
+    q = None if v is None else sigma * (v + sigma * sigma).rsqrt()  # (K,)
+    if q is not None:
+        r, log_w = r * q, log_w + q.log()
+    logits = torch.addcmul(log_w, r, r, value=-0.5)
     share = torch.softmax(logits, -1)
-    value = logits.amax(-1) - share.amax(-1).log()
-    pulls = share * pull
-    slope = -pulls.sum(-1, keepdim=True)
+    value = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
+    pulls = share * r
+    drift = pulls.sum(-1, keepdim=True) if q is None else pulls @ q[:, None]
     if not learned:
-        return value, slope, slope
-    stretch = torch.addcmul(-share / total, pulls, pull)
-    return value, slope, sigma * stretch.sum(-1, keepdim=True)
+        return value, drift, drift
+    if q is None:
+        return value, drift, (pulls * r).sum(-1, keepdim=True)
+    return value, drift, torch.addcmul(-share, pulls, r) @ (q * q)[:, None] + 1
 
 
 def _many_dimensional(
-    x: Tensor, sigma: Tensor | float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
+    x: Tensor, sigma: Any, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for single labels, |r|^2 through one matrix product: (N, K, D) is never made."""
+    """The same for single labels, (N, 1), (N, D), and (N, D) or (N, 1) for one sigma: |r|^2 goes
+    through one matrix product, (N, K, D) is never made.
+    """
     middle = c.mean(0)  # keeps |u|^2 + |c|^2 - 2 u.c from cancelling
     u, c = (x - middle) / sigma, (c - middle) / sigma
     logits = torch.addmm(log_w - (c * c).sum(-1) / 2, u, c.mT)  # (N, K)
     share = torch.softmax(logits, -1)
-    one_sigma = not isinstance(sigma, Tensor) or not sigma.ndim
-    log_norm = x.shape[-1] * _log(sigma) if one_sigma else _log(sigma).sum()
-    value = logits.amax(-1) - share.amax(-1).log() - (u * u).sum(-1) / 2 - log_norm
+    peak = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
+    value = peak - (u * u).sum(-1, keepdim=True) / 2
     mean = share @ c
-    slope = (mean - u) / sigma
+    drift = u - mean
     if not learned:
-        return value, slope, slope
-    square = u * (u - 2 * mean) + share @ (c * c) - 1
-    square = square.sum(-1, keepdim=True) if one_sigma else square
-    return value, slope, square / sigma
+        return value, drift, drift
+    swell = u * (u - 2 * mean) + share @ (c * c)
+    if isinstance(sigma, Tensor) and sigma.ndim:
+        return value, drift, swell
+    return value, drift, swell.sum(-1, keepdim=True)
 
 
 def _log(x: Any) -> Any:
-    return math.log(x) if isinstance(x, float) else torch.log(x)
+    return torch.log(x) if isinstance(x, Tensor) else math.log(x)
 
 
 def _attach(
-    rows: Tensor, pred: Tensor, to_pred: Tensor, sigma: Tensor, to_sigma: Tensor | None
+    loss: Tensor, pred: Tensor, to_pred: Tensor, sigma: Tensor, to_sigma: Tensor | None
 ) -> Tensor:
-    """rows (N,) with the given gradients: to_pred (N, D); to_sigma (N, D), (N, 1), or None."""
-    if is_eager(pred):
-        return _Attach.apply(rows, pred, to_pred, sigma, to_sigma)
+    """loss () with the given gradients: to_pred (N, D); to_sigma of sigma's shape, or None."""
+    if is_eager(pred) and is_eager(sigma):
+        return _Attach.apply(loss, pred, to_pred, sigma, to_sigma)
     # torch.func and torch.compile see plain steps: what is added is zero and has the gradient
-    rows = rows + (to_pred * (pred - pred.detach())).sum(-1)
-    return rows if to_sigma is None else rows + (to_sigma * (sigma - sigma.detach())).sum(-1)
+    loss = loss + (to_pred * (pred - pred.detach())).sum()
+    return loss if to_sigma is None else loss + (to_sigma * (sigma - sigma.detach())).sum()
 
 
 class _Attach(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, pred, to_pred, sigma, to_sigma):
+    def forward(ctx, loss, pred, to_pred, sigma, to_sigma):
         ctx.save_for_backward(to_pred, to_sigma)
-        ctx.scalar = sigma.ndim == 0
-        return rows
+        return loss
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         to_pred, to_sigma = ctx.saved_tensors
-        grad = grad[:, None]
-        into_sigma = None
-        if ctx.needs_input_grad[3]:
-            into_sigma = grad * to_sigma
-            into_sigma = into_sigma.sum() if ctx.scalar else into_sigma.sum(0)
-        return None, grad * to_pred, None, into_sigma, None
+        into_pred = grad * to_pred if ctx.needs_input_grad[1] else None
+        into_sigma = grad * to_sigma if ctx.needs_input_grad[3] else None
+        return None, into_pred, None, into_sigma, None
