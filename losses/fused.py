@@ -1,25 +1,24 @@
 """Theorem 1 for a Gaussian likelihood, the mean over the rows and its gradients in one step.
 
 Where the prior is a list of components N(c_k, v_k) with weights w_k (v_k = 0 for single labels),
-all lengths are in units of sigma, u = (pred - y) / sigma, and q_k^2 = sigma^2 / (v_k + sigma^2),
 
-    row = |u|^2 / 2 + strength * f    (up to what strength = 1 cancels)
-    f   = log sum_k w_k q_k exp(-|r_k|^2 / 2),  r_k = q_k (pred - c_k) / sigma
+    row = |pred - y|^2 / 2 sigma^2 + strength * f    (up to what cancels at strength 1)
+    f   = log sum_k w_k N(pred; c_k, v_k + sigma^2) + D log sigma + D/2 log 2 pi
 
-has gradients that need only averages over the share p_k of each component in f:
+has gradients that need only averages over the share p_k of each component, with r = pred - c_k:
 
-    sigma df/dpred    = -sum_k p_k q_k r_k
-    sigma df/dsigma_d =  sum_k p_k q_k^2 (r_kd^2 - 1) + 1
+    df/dpred    = -sum_k p_k r_k / (v_k + sigma^2)
+    df/dsigma_d = sigma_d sum_k p_k [ r_kd^2 / (v_k + sigma_d^2) - 1 ] / (v_k + sigma_d^2)
+                  + 1 / sigma_d
 
 So they are computed along with the value, and the backward pass is one product: no graph, and
 nothing of size rows x components is kept. `BalancedLoss.rows` says the same in plain steps and is
-the tests' oracle.
+the tests' oracle. For a small batch the time is the number of torch calls, so these are few.
 
 N: rows; D: label dimensions; K: components.
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,110 +26,122 @@ from torch import Tensor
 from losses.grid import is_eager
 from losses.likelihoods import Gaussian
 
+Components = tuple[Tensor, Tensor | None, Tensor]  # c (K, D), v (K,) or None, log w (K,)
+
 
 def gaussian_mean(
     pred: Tensor,
     target: Tensor,
     gaussian: Gaussian,
-    components: tuple[Tensor, Tensor | None, Tensor],
+    components: Components,
     strength: float,
     weight: Tensor | None,
 ) -> Tensor:
     """2 sigma^2 (detached) times the mean of the rows, weighted by (N,) if given.
 
-    pred, target (N, D); components c (K, D), v (K,) or None, log w (K,); v needs D = 1.
-    Differentiable once, in pred and in a learned sigma.
+    pred, target (N, D); v needs D = 1. Differentiable once, in pred and in a learned sigma.
     """
-    x, dims = pred.detach(), pred.shape[-1]
-    sigma, s = _sigma(gaussian, pred)
-    one_sigma = not (isinstance(s, Tensor) and s.ndim)
-    evidence = _one_dimensional if dims == 1 else _many_dimensional
-    value, drift, swell = evidence(x, s, *components, gaussian.learned)
-    u = (x - target) / s
-    energy = u * u if dims == 1 else (u * u).sum(-1, keepdim=True)
-    rows = torch.add(value if strength == 1 else strength * value, energy, alpha=0.5)  # (N, 1)
-    if strength != 1:
-        log_sigma = dims * _log(s) if one_sigma else _log(s).sum()
-        rows = rows + (1 - strength) * (log_sigma + dims / 2 * math.log(2 * math.pi))
-
-    unit = 2 * (s * s if one_sigma else (s * s).mean())
-    portion = 1 / len(x) if weight is None else weight.to(x)[:, None] / weight.to(x).sum()
-    loss = rows.mean() * unit if weight is None else (portion * rows).sum() * unit
-    scale = portion * (unit / s)
-    to_pred = torch.sub(u, drift, alpha=strength) * scale
-    to_sigma = None
-    if gaussian.learned:
-        own = -energy if one_sigma else -u * u
-        to_sigma = (torch.add(own, swell, alpha=strength) * scale).sum(0)
-        to_sigma = to_sigma[0] if one_sigma else to_sigma
-        if strength != 1:
-            to_sigma = to_sigma + (1 - strength) * (dims if one_sigma else 1) * unit / s
-    return _attach(loss, pred, to_pred, sigma, to_sigma)
-
-
-def _sigma(gaussian: Gaussian, pred: Tensor) -> tuple[Tensor, Any]:
-    """The tensor that sigma's gradient goes to, and sigma as a number if Python can look at it at
-    no cost, because its arithmetic on one number is faster than torch's.
-    """
-    raw = gaussian.get_buffer("sigma") if not gaussian.learned else gaussian.get_parameter("sigma")
+    x, raw = pred.detach(), getattr(gaussian, gaussian.symbol)
     if raw.ndim == 0 and raw.device.type == "cpu" and is_eager(raw) and is_eager(pred):
-        return raw, max(raw.item(), gaussian.floor)
+        s = max(raw.item(), gaussian.floor)  # Python is faster on one number
+        parts = _loss(x, target, s, components, strength, weight, gaussian.learned)
+        return _attach(pred, raw, *parts)
     sigma = gaussian.noise(pred)
-    return sigma, sigma.detach()
+    s = sigma.detach()
+    c, v, log_w = components
+    scaled = c / s, v if v is None else v / s.square(), log_w
+    loss, to_pred, to_sigma = _loss(
+        x / s, target / s, 1.0, scaled, strength, weight, gaussian.learned, s.ndim > 0
+    )
+    if strength != 1:
+        log_sigma = s.log().sum() if s.ndim else x.shape[-1] * s.log()
+        loss = loss + 2 * (1 - strength) * log_sigma
+    var = s.square().mean()  # back to the labels' own unit
+    to_sigma = None if to_sigma is None else to_sigma * (var / s)
+    return _attach(pred, sigma, loss * var, to_pred * (var / s), to_sigma)
+
+
+def _loss(
+    x: Tensor,
+    target: Tensor,
+    s: float,
+    components: Components,
+    strength: float,
+    weight: Tensor | None,
+    learned: bool,
+    per_dimension: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The loss () and its gradients to x (N, D) and to sigma, () or, `per_dimension`, (D,)."""
+    dims, var = x.shape[-1], s * s
+    evidence = _one_dimensional if dims == 1 else _many_dimensional
+    value, drift, swell = evidence(x, var, *components, learned)
+    r = x - target
+    square = r * r
+    energy = square if dims == 1 else square.sum(-1, keepdim=True)
+    rows = torch.add(value if strength == 1 else strength * value, energy, alpha=0.5 / var)
+    mean, portion = rows.mean(), 1 / len(x)
+    if weight is not None:
+        portion = (weight / weight.sum()).to(x)[:, None]
+        mean = (portion * rows).sum()
+    loss = mean * (2 * var)
+    to_pred = torch.sub(r, drift, alpha=strength) * (2 * portion)
+    to_sigma = None
+    if learned:
+        each = torch.sub(strength * swell, square, alpha=1 / var) * portion  # (N, D)
+        to_sigma = (each.sum(0) if per_dimension else each.sum()) * (2 * s)
+    if strength != 1:
+        left = (1 - strength) * 2 * var  # of what cancels otherwise
+        loss = loss + left * dims * math.log(s * math.sqrt(2 * math.pi))
+        if to_sigma is not None:
+            to_sigma = to_sigma + left / s * (1 if per_dimension else dims)
+    return loss, to_pred, to_sigma
 
 
 def _one_dimensional(
-    x: Tensor, sigma: Any, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
+    x: Tensor, var: float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """f, -sigma df/dx and sigma df/dsigma, each (N, 1)."""
-    r = x / sigma - c.mT / sigma  # (N, K)
-    q = None if v is None else sigma * (v + sigma * sigma).rsqrt()  # (K,)
-    if q is not None:
-        r, log_w = r * q, log_w + q.log()
-    logits = torch.addcmul(log_w, r, r, value=-0.5)
+    """f, -sigma^2 df/dx and sigma df/dsigma, each (N, 1)."""
+    r = pull = x - c.mT  # (N, K)
+    part = None if v is None else var / (v + var)  # (K,)
+    if part is not None:
+        pull, log_w = r * part, torch.add(log_w, part.log(), alpha=0.5)
+    logits = torch.addcmul(log_w, r, pull, value=-0.5 / var)
     share = torch.softmax(logits, -1)
     value = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
-    pulls = share * r
-    drift = pulls.sum(-1, keepdim=True) if q is None else pulls @ q[:, None]
+    pulls = share * pull
+    drift = pulls.sum(-1, keepdim=True)
     if not learned:
         return value, drift, drift
-    if q is None:
-        return value, drift, (pulls * r).sum(-1, keepdim=True)
-    return value, drift, torch.addcmul(-share, pulls, r) @ (q * q)[:, None] + 1
+    swell = (pulls * pull).sum(-1, keepdim=True) / var
+    return value, drift, swell if part is None else swell + share @ (1 - part)[:, None]
 
 
 def _many_dimensional(
-    x: Tensor, sigma: Any, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
+    x: Tensor, var: float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for single labels, (N, 1), (N, D), and (N, D) or (N, 1) for one sigma: |r|^2 goes
-    through one matrix product, (N, K, D) is never made.
+    """The same, (N, 1), (N, D), (N, D), for single labels: |r|^2 goes through one matrix product,
+    (N, K, D) is never made.
     """
-    middle = c.mean(0)  # keeps |u|^2 + |c|^2 - 2 u.c from cancelling
-    u, c = (x - middle) / sigma, (c - middle) / sigma
-    logits = torch.addmm(log_w - (c * c).sum(-1) / 2, u, c.mT)  # (N, K)
+    middle = c.mean(0)  # keeps |x|^2 + |c|^2 - 2 x.c from cancelling
+    x, c = x - middle, c - middle
+    square = c * c
+    bias = torch.sub(log_w, square.sum(-1), alpha=0.5 / var)
+    logits = torch.addmm(bias, x, c.mT, alpha=1 / var)  # (N, K)
     share = torch.softmax(logits, -1)
     peak = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
-    value = peak - (u * u).sum(-1, keepdim=True) / 2
+    value = torch.sub(peak, (x * x).sum(-1, keepdim=True), alpha=0.5 / var)
     mean = share @ c
-    drift = u - mean
     if not learned:
-        return value, drift, drift
-    swell = u * (u - 2 * mean) + share @ (c * c)
-    if isinstance(sigma, Tensor) and sigma.ndim:
-        return value, drift, swell
-    return value, drift, swell.sum(-1, keepdim=True)
-
-
-def _log(x: Any) -> Any:
-    return torch.log(x) if isinstance(x, Tensor) else math.log(x)
+        return value, x - mean, mean
+    return value, x - mean, (x * (x - 2 * mean) + share @ square) / var
 
 
 def _attach(
-    loss: Tensor, pred: Tensor, to_pred: Tensor, sigma: Tensor, to_sigma: Tensor | None
+    pred: Tensor, sigma: Tensor, loss: Tensor, to_pred: Tensor, to_sigma: Tensor | None
 ) -> Tensor:
-    """loss () with the given gradients: to_pred (N, D); to_sigma of sigma's shape, or None."""
+    """The loss () with the given gradients to pred and, unless None, to sigma."""
     if is_eager(pred) and is_eager(sigma):
-        return _Attach.apply(loss, pred, to_pred, sigma, to_sigma)
+        return _Attach.apply(pred, sigma, loss, to_pred, to_sigma)
     # torch.func and torch.compile see plain steps: what is added is zero and has the gradient
     loss = loss + (to_pred * (pred - pred.detach())).sum()
     return loss if to_sigma is None else loss + (to_sigma * (sigma - sigma.detach())).sum()
@@ -138,7 +149,7 @@ def _attach(
 
 class _Attach(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, loss, pred, to_pred, sigma, to_sigma):
+    def forward(ctx, pred, sigma, loss, to_pred, to_sigma):
         ctx.save_for_backward(to_pred, to_sigma)
         return loss
 
@@ -146,6 +157,6 @@ class _Attach(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         to_pred, to_sigma = ctx.saved_tensors
-        into_pred = grad * to_pred if ctx.needs_input_grad[1] else None
-        into_sigma = grad * to_sigma if ctx.needs_input_grad[3] else None
-        return None, into_pred, None, into_sigma, None
+        into_pred = grad * to_pred if ctx.needs_input_grad[0] else None
+        into_sigma = grad * to_sigma if ctx.needs_input_grad[1] else None
+        return into_pred, into_sigma, None, None, None
