@@ -26,7 +26,9 @@ def tensor(name: str) -> torch.Tensor:
 
 
 def mixture(name: str) -> GaussianMixture:
-    return GaussianMixture(*(tensor(f"{name}_{part}") for part in ("weights", "means", "variances")))
+    return GaussianMixture(
+        *(tensor(f"{name}_{part}") for part in ("weights", "means", "variances"))
+    )
 
 
 def check(loss, pred, target, name: str, rel: float) -> None:
