@@ -115,7 +115,11 @@ def main(cfg: DictConfig) -> None:
     table = {
         "rows": table_of(cfg, jobs, METHODS),
         "extras": table_of(cfg, jobs, EXTRAS),
-        "meta": {**tables.meta(seconds), "config": OmegaConf.to_container(cfg.training)},
+        "meta": {
+            **tables.meta(seconds),
+            "cpu_seconds": round(sum(job.cpu_seconds() for job in jobs)),
+            "training": OmegaConf.to_container(cfg.training),
+        },
     }
     published = PUBLISHED / "synthetic.json"
     reference = json.loads(published.read_text()) if published.is_file() else None

@@ -13,7 +13,6 @@ import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import gaussian_kde
 
 from engine.files import whole
 from synthetic.jobs import Job
@@ -95,8 +94,10 @@ def marginals(problem: Problem, split: Split, test: Split, fits: list[Fit], ax: 
     low, high = problem.range
     edges = np.linspace(low, high, 41)
     options = {"bins": edges, "density": True}
-    ax.hist(split.y[:, 0], **options, color=COLOURS["Train"], alpha=0.45, label="Train labels")
-    ax.hist(test.y[:, 0], **options, histtype="step", color=COLOURS["Test"], lw=1.5, label="Test")
+    ax.hist(split.y[:, 0], **options, color=COLOURS["Train"], alpha=0.45, label="Training labels")
+    ax.hist(
+        test.y[:, 0], **options, histtype="step", color=COLOURS["Test"], lw=1.5, label="Test labels"
+    )
     for fit in fits:
         pred = fit(test.x)[:, 0]
         ax.hist(pred, **options, histtype="step", color=COLOURS[fit.method], lw=1.4,
@@ -107,15 +108,18 @@ def marginals(problem: Problem, split: Split, test: Split, fits: list[Fit], ax: 
 
 def surface(points: np.ndarray, title: str, colour: str, ax) -> Axes:
     """The density of (n, 2) labels as a surface over the label range."""
-    grid = np.linspace(-5, 5, 41)
-    a, b = np.meshgrid(grid, grid)
-    height = gaussian_kde(points.T, 0.3)(np.stack([a.ravel(), b.ravel()])).reshape(a.shape)
-    ax.plot_surface(a, b, height, color=colour, alpha=0.9, rstride=1, cstride=1, lw=0)
-    ax.set_title(title, y=0.98)
-    ax.set(xlim=(-5, 5), ylim=(-5, 5), xticks=(-5, 0, 5), yticks=(-5, 0, 5), zticks=())
+    edges = np.linspace(-5, 5, 26)
+    height, _, _ = np.histogram2d(*points.T, bins=[edges, edges])
+    height *= len(edges[1:]) ** 2 / 100 / len(points)  # per unit of area
+    a, b = np.meshgrid(edges[1:] - 0.2, edges[1:] - 0.2, indexing="ij")
+    ax.plot_surface(a, b, height, color=colour, rstride=1, cstride=1, lw=0)
+    ax.set_title(title, y=1.0)
+    top = max(1.3 * float(height.max()), 0.02)
+    ax.set(xlim=(-5, 5), ylim=(-5, 5), zlim=(0, top), xticks=(-5, 0, 5), yticks=(-5, 0, 5))
+    ax.locator_params(axis="z", nbins=3)
     ax.set_xlabel("$y_1$", labelpad=-8)
     ax.set_ylabel("$y_2$", labelpad=-8)
-    ax.tick_params(pad=-3)
+    ax.tick_params(pad=-2)
     return ax
 
 
@@ -151,8 +155,8 @@ def draw_surfaces(jobs: Sequence[Job], fits: dict[str, list[Fit]]) -> Figure | N
         return None
     figure = Figure(figsize=(12, 2.6 * len(names)))
     for row, name in enumerate(names):
-        data = splits_of(jobs, problems[name])
-        panels = {"Train labels": (data["train"].y.numpy(), "Train")}
+        data = splits_of(jobs, problems[name], count=100_000)
+        panels = {"Training labels": (data["train"].y.numpy(), "Train")}
         panels |= {NAMES[f.method]: (f(data["test"].x), f.method) for f in fits[name]}
         panels["Test labels"] = data["test"].y.numpy(), "Test"
         for column, (title, (points, colour)) in enumerate(panels.items()):
@@ -208,14 +212,15 @@ def legend_below(figure: Figure, *axes: Axes) -> None:
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
-    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=len(found))
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=len(found),
+                  markerscale=4)  # fmt: skip
 
 
-def splits_of(jobs: Sequence[Job], problem: Problem) -> dict[str, Split]:
-    """The data of the first seed."""
+def splits_of(jobs: Sequence[Job], problem: Problem, count: int | None = None) -> dict[str, Split]:
+    """The data of the first seed, or `count` pairs drawn the same way, for smooth densities."""
     job = next(job for job in jobs if problem in job.problems)
-    training = job.training
-    return make_splits(problem, job.seeds[0], training.samples, training.held_out)
+    samples, held_out = count or job.training.samples, count or job.training.held_out
+    return make_splits(problem, job.seeds[0], samples, held_out)
 
 
 FIGURES = {

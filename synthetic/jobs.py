@@ -7,10 +7,11 @@ goes on where it was; its name is a hash of all that the numbers depend on.
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -58,6 +59,7 @@ class Job:
 
     def run(self, report: Callable[[int], None]) -> None:
         """Train, with curves for TensorBoard on the way, and write the file."""
+        start = time.process_time()
         runs = Runs({**METHODS, **EXTRAS}[self.method], self.problems, self.seeds,
                     self.training, self.device)  # fmt: skip
         curves = Path(self.folder) / "tensorboard" / self.path.stem
@@ -74,13 +76,17 @@ class Job:
             state = runs.train(note)
         arrays = {field: getattr(state, field).cpu().numpy() for field in FIELDS}
         with whole(self.path) as file:
-            np.savez(file, **arrays)
+            np.savez(file, cpu_seconds=time.process_time() - start, **arrays)
 
     def result(self) -> dict[str, np.ndarray]:
         """loss, mse, sigma (P, S), weight (P, S, D, F), bias (P, S, D): P problems, S seeds."""
         shape = len(self.problems), len(self.seeds)
         with np.load(self.path, allow_pickle=False) as file:
             return {field: file[field].reshape(*shape, *file[field].shape[1:]) for field in FIELDS}
+
+    def cpu_seconds(self) -> float:
+        with np.load(self.path, allow_pickle=False) as file:
+            return float(file["cpu_seconds"])
 
 
 def run_all(
@@ -120,7 +126,14 @@ def run_all(
 
 def _work(job: Job, index: int, queue: Any) -> None:
     torch.set_num_threads(1)
-    job.run(lambda epoch: queue.put((index, epoch)))
+    parent = parent_process()
+
+    def report(epoch: int) -> None:
+        if parent is not None and not parent.is_alive():
+            raise SystemExit("the benchmark was stopped")  # no job outlives it
+        queue.put((index, epoch))
+
+    job.run(report)
 
 
 def _drain(queue: Any, handle: Callable[[int, int], None]) -> None:
