@@ -28,7 +28,8 @@ from synthetic.methods import EXTRAS, METHODS, defined  # noqa: E402
 from synthetic.problems import NONLINEAR, TABLE  # noqa: E402
 from synthetic.program import Training  # noqa: E402
 
-PUBLISHED = Path(sys.path[0]) / "results"
+ROOT = Path(sys.path[0])
+PUBLISHED = ROOT / "results"
 DRAWN = ("Vanilla", "Reweight", "GAI (true noise)")  # what the paper's figures compare
 
 
@@ -128,6 +129,8 @@ def main(cfg: DictConfig) -> None:
         tables.write(table, folder, "synthetic")
         if cfg.figures:
             figures.draw_all(jobs, folder / "figures")
+    if cfg.publish:
+        tables.insert(ROOT / "README.md", "synthetic", tables.render(table))
     tables.show(table, "Synthetic benchmark: test MSE, mean ± std over seeds", reference)
     print(f"{seconds:.0f} s. Tables and figures: {', '.join(str(f) for f in folders)}.")
 
