@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, stack_module_state, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -92,6 +92,8 @@ class Runs:
         starts = [_start(seed, *shape) for _, seed in pairs]
         self.weight = torch.stack([weight for weight, _ in starts]).to(device).requires_grad_()
         self.bias = torch.stack([bias for _, bias in starts]).to(device).requires_grad_()
+        self.optimizer = self._optimizer()
+        self.programs: dict[torch.Size, Callable[[Tensor], list[Tensor]]] = {}
         self.generators = [torch.Generator().manual_seed(seed) for _, seed in pairs]
 
     def train(self, report: Callable[[int, State], None] = lambda epoch, state: None) -> State:
@@ -99,18 +101,11 @@ class Runs:
 
         Deviation: the released 1-D script selects an epoch too, but then tests the last one.
         """
-        optimizer = self._optimizer()
-        schedule = CosineAnnealingLR(optimizer, self.training.epochs)
+        schedule = CosineAnnealingLR(self.optimizer, self.training.epochs)
         every = max(1, self.training.epochs // self.training.validations)
         best = None
-        step, shape = None, None
         for epoch in range(1, self.training.epochs + 1):
-            for rows in self._shuffled().split(self.training.batch, dim=1):
-                if step is None or rows.shape != shape:
-                    step, shape = self._gradient_program(rows), rows.shape
-                for variable, gradient in zip(self._variables(), step(rows), strict=True):
-                    variable.grad = gradient.contiguous()  # fused optimisers take no strides
-                optimizer.step()
+            self.epoch()
             schedule.step()
             if epoch % every == 0 or epoch == self.training.epochs:
                 state = self.state()
@@ -118,6 +113,16 @@ class Runs:
                 report(epoch, state)
         assert best is not None, "at least one epoch"
         return best
+
+    def epoch(self) -> None:
+        """Every training pair once, in a fresh order for every run."""
+        for rows in self._shuffled().split(self.training.batch, dim=1):
+            if rows.shape not in self.programs:
+                self.programs[rows.shape] = self._gradient_program(rows)
+            gradients = self.programs[rows.shape](rows)
+            for variable, gradient in zip(self._variables(), gradients, strict=True):
+                variable.grad = gradient.contiguous()  # fused optimisers take no strides
+            self.optimizer.step()
 
     def losses(self, part: str, rows: Tensor, nats: bool = False, variables=None) -> Tensor:
         """The loss of each run on the given rows of its own data: (R, B) -> (R,)."""
@@ -141,9 +146,11 @@ class Runs:
         without the bookkeeping, and without what only the loss's value needs.
         """
 
+        ones = torch.ones(len(rows), device=self.device)
+
         def gradients(rows: Tensor, *variables: Tensor) -> tuple[Tensor, ...]:
-            summed = lambda *v: self.losses("train", rows, variables=v).sum()  # noqa: E731
-            return grad(summed, argnums=tuple(range(len(variables))))(*variables)
+            pull = vjp(lambda *v: self.losses("train", rows, variables=v), *variables)[1]
+            return pull(ones)
 
         program = make_fx(gradients)(rows, *(v.detach() for v in self._variables()))
         program.graph.eliminate_dead_code()
