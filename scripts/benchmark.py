@@ -22,7 +22,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler says nothing
 
 import hydra  # noqa: E402
 import torch  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
+from omegaconf import DictConfig, OmegaConf  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from torch import Tensor  # noqa: E402
@@ -31,6 +31,10 @@ from torch.nn import functional  # noqa: E402
 from torch.profiler import profile  # noqa: E402
 
 from losses import BMC, BNI, GAI, Bins, GaussianMixture  # noqa: E402
+from synthetic.methods import METHODS  # noqa: E402
+from synthetic.problems import TABLE  # noqa: E402
+from synthetic.program import Training  # noqa: E402
+from synthetic.speed import alone, together  # noqa: E402
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 PIXELS = 8 * 114 * 152  # a batch of depth maps: 138,624 rows
@@ -121,18 +125,31 @@ class Bench:
     ) -> Row:
         """`time_goal`, `memory_goal`: the largest ratio ours / theirs that is good enough."""
         steps = [self._step(loss, *data) for loss in (ours, theirs)]
+        row = self.take_turns(name, steps[0], against, steps[1], **goal)
+        if "memory_goal" in goal:
+            a, b = (self._peak(step) for step in steps)
+            row.memory = a / b
+        return row
+
+    def take_turns(
+        self,
+        name: str,
+        ours: Callable[[], None],
+        against: str,
+        theirs: Callable[[], None],
+        runs: int = 1,
+        **goal,
+    ) -> Row:
+        """Time two steps in turns; ours does the work of so many `runs` of theirs."""
+        steps = ours, theirs
         repeats = [self._repeats(step) for step in steps]
         turns = [
             [self._time(step, n) for step, n in zip(steps, repeats, strict=True)]
             for _ in range(self.rounds)
         ]
-        memory = None
-        if "memory_goal" in goal:
-            a, b = (self._peak(step) for step in steps)
-            memory = a / b
+        turns = [(a / runs, b) for a, b in turns]
         a, b = (statistics.median(side) * 1e3 for side in zip(*turns, strict=True))
-        ratio = statistics.median(a / b for a, b in turns)
-        return Row(name, against, a, b, ratio, memory, **goal)
+        return Row(name, against, a, b, statistics.median(a / b for a, b in turns), **goal)
 
     def _step(self, loss: Loss, pred: Tensor, target: Tensor) -> Callable[[], None]:
         pred = pred.clone().requires_grad_()
@@ -247,7 +264,25 @@ def losses(bench: Bench) -> list[Row]:
     return rows
 
 
-SUITES: dict[str, Callable[[Bench], list[Row]]] = {"losses": losses}
+def synthetic(bench: Bench) -> list[Row]:
+    """An epoch of a run: all runs of a method in one program, against one run at a time."""
+    config = OmegaConf.load(Path(sys.path[0]) / "configs/synthetic.yaml")
+    rows, seeds, against = [], range(10), "one run at a time"
+    for family, settings in {"normal": "linear", "exponential": "linear", "mvn": "mvn"}.items():
+        training = Training(**config.training[settings])
+        problems = [problem for problem in TABLE if problem.family == family]
+        runs = len(problems) * len(seeds)
+        for method, make_loss in METHODS.items():
+            ours = together(make_loss, problems, seeds, training)
+            theirs = alone(make_loss, problems[0], training)
+            name = f"{family}, {method}, {runs} runs"
+            rows.append(bench.take_turns(name, ours, against, theirs, runs))
+    ours, theirs = sum(row.ours_ms for row in rows), sum(row.theirs_ms for row in rows)
+    name = "an epoch of every column and method"
+    return [*rows, Row(name, against, ours, theirs, ours / theirs, time_goal=1 / 25)]
+
+
+SUITES: dict[str, Callable[[Bench], list[Row]]] = {"losses": losses, "synthetic": synthetic}
 
 
 # ---- reporting

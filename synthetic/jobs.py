@@ -21,7 +21,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from engine.files import whole
-from synthetic.methods import EXTRAS, METHODS
+from synthetic.methods import EXTRAS, METHODS, WARM
 from synthetic.problems import Problem
 from synthetic.program import Runs, State, Training
 
@@ -46,7 +46,8 @@ class Job:
 
     @property
     def path(self) -> Path:
-        content = {**asdict(self), "version": VERSION, "torch": torch.__version__}
+        about = {"version": VERSION, "torch": torch.__version__, "warm": self.method in WARM}
+        content = {**asdict(self), **about}
         del content["folder"]
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
         slug = self.name.replace(" / ", "-").replace(" ", "_").replace("(", "").replace(")", "")
@@ -60,8 +61,8 @@ class Job:
     def run(self, report: Callable[[int], None]) -> None:
         """Train, with curves for TensorBoard on the way, and write the file."""
         start = time.process_time()
-        runs = Runs({**METHODS, **EXTRAS}[self.method], self.problems, self.seeds,
-                    self.training, self.device)  # fmt: skip
+        make_loss, warm = {**METHODS, **EXTRAS}[self.method], self.method in WARM
+        runs = Runs(make_loss, self.problems, self.seeds, self.training, self.device, warm)
         curves = Path(self.folder) / "tensorboard" / self.path.stem
         with SummaryWriter(str(curves)) as writer:
 

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from losses import BalancedLoss
-from synthetic.problems import Problem, make_splits
+from synthetic.problems import Problem, Split, make_splits
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Runs:
         seeds: Sequence[int],
         training: Training,
         device: str = "cpu",
+        warm: bool = False,  # start from the least-squares line
     ):
         self.training, self.device = training, device
         pairs = [(problem, seed) for problem in problems for seed in seeds]
@@ -89,7 +90,10 @@ class Runs:
         self.objective = objectives[0]
         self.parameters, self.buffers = stack_module_state(objectives)
         shape = self.data["train", "y"].shape[-1], self.data["train", "x"].shape[-1]
-        starts = [_start(seed, *shape) for _, seed in pairs]
+        starts = [
+            _least_squares(split["train"]) if warm else _start(seed, *shape)
+            for split, (_, seed) in zip(splits, pairs, strict=True)
+        ]
         self.weight = torch.stack([weight for weight, _ in starts]).to(device).requires_grad_()
         self.bias = torch.stack([bias for _, bias in starts]).to(device).requires_grad_()
         self.optimizer = self._optimizer()
@@ -192,6 +196,12 @@ class Runs:
 def _take(values: Tensor, rows: Tensor) -> Tensor:
     """(R, n, ...), (R, B) -> (R, B, ...)."""
     return values[torch.arange(len(rows), device=rows.device)[:, None], rows]
+
+
+def _least_squares(split: Split) -> tuple[Tensor, Tensor]:
+    design = torch.cat([split.x, torch.ones(len(split.x), 1)], -1)
+    solution = torch.linalg.lstsq(design, split.y).solution.T  # (D, F + 1)
+    return solution[:, :-1], solution[:, -1]
 
 
 def _start(seed: int, dims: int, features: int) -> tuple[Tensor, Tensor]:
