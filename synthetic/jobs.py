@@ -46,8 +46,8 @@ class Job:
 
     @property
     def path(self) -> Path:
-        about = {"version": VERSION, "torch": torch.__version__, "warm": self.method in WARM}
-        content = {**asdict(self), **about}
+        content = {**asdict(self), "version": VERSION, "torch": torch.__version__}
+        content |= {"warm": True} if self.method in WARM else {}
         del content["folder"]
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
         slug = self.name.replace(" / ", "-").replace(" ", "_").replace("(", "").replace(")", "")

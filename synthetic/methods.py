@@ -63,9 +63,11 @@ EXTRAS: dict[str, Callable[[Problem], nn.Module]] = {
     "Balanced L1 (mixture)": lambda p: BalancedLoss(Laplace(FIRST_GUESS, True), mixture(p)),
     "Balanced L1 (batch)": lambda p: BalancedLoss(Laplace(FIRST_GUESS, True), Batch()),
     "Balanced L1 (bins)": lambda p: BalancedLoss(Laplace(FIRST_GUESS, True), bins(p)),
-} # Far outside the labels the two terms of a Laplace likelihood cancel, and with them the
-gradient; so a # start where all predictions lie there is never left. These rows start from the
-least-squares line. WARM = ("Balanced L1 (mixture)", "Balanced L1 (batch)", "Balanced L1 (bins)")
+}
+# Far outside the labels the two terms of a Laplace likelihood cancel, and the gradient with them:
+# a start that puts all predictions there is never left. These rows start from the least-squares
+# line.
+WARM = ("Balanced L1 (mixture)", "Balanced L1 (batch)", "Balanced L1 (bins)")
 
 
 def defined(method: str, problem: Problem) -> bool:
