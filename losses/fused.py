@@ -12,9 +12,10 @@ has gradients that need only averages over the share p_k of each component, with
                   + 1 / sigma_d
 
 So they are computed along with the value, and the backward pass is one product: no graph, and
-nothing of size rows x components is kept. In several dimensions a component's v_k is a matrix, and
-all of this holds along its axes, where it is diagonal. `BalancedLoss.rows` says the same in plain steps and is
-the tests' oracle. For a small batch the time is the number of torch calls, so these are few.
+nothing of size rows x components is kept. In several dimensions a component's v_k is a matrix,
+and all of this holds along its axes, where it is diagonal. `BalancedLoss.rows` says the same in
+plain steps and is the tests' oracle. For a small batch the time is the number of torch calls, so
+these are few.
 
 N: rows; D: label dimensions; K: components.
 """
@@ -41,7 +42,8 @@ def gaussian_mean(
 ) -> Tensor:
     """2 sigma^2 (detached) times the mean of the rows, weighted by (N,) if given.
 
-    pred, target (N, D); one sigma, unless v is None. Differentiable once, in pred and in a learned sigma.
+    pred, target (N, D); one sigma, unless v is None. Differentiable once, in pred and in
+    a learned sigma.
     """
     x, raw = pred.detach(), getattr(gaussian, gaussian.symbol)
     if raw.ndim == 0 and raw.device.type == "cpu" and is_eager(raw) and is_eager(pred):

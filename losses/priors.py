@@ -32,7 +32,9 @@ class Prior(nn.Module):
         self, target: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor] | None:
         """Centers (K, D), variances (K, D) or None along axes (K, D, D) or None, log-weights (K,),
-        if that is all there is to it; what `losses.fused` needs. An alternative to `log_evidence`, never called beside it."""
+        if that is all there is to it; what `losses.fused` needs. An alternative to
+        `log_evidence`, never called beside it.
+        """
         return None
 
     def log_prob(self, target: Tensor) -> Tensor:
