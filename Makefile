@@ -16,7 +16,7 @@ reproduce: setup
 	$(RUN) scripts/synthetic.py seeds=5
 
 test: setup
-	$(RUN) -m pytest
+	OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses 2 --dist worksteal
 
 lint: setup
 	$(RUN) -m ruff check .

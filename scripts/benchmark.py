@@ -1,20 +1,13 @@
-"""Forward + backward time and peak memory of each loss against the textbook formula, same run.
-
-Both sides of a comparison take turns, and the median over the rounds of their ratio counts, so
-that a busy machine slows both alike. Memory is the peak of what one step allocates beyond its
-inputs: the sum over the profiler's allocation events on the CPU, the allocator's own peak on CUDA.
+"""Forward + backward time and peak memory of each loss against the textbook formula, and the
+batched synthetic benchmark against one run at a time; as ratios, in one run. See engine/timing.py.
 """
 
 import json
 import os
-import platform
-import statistics
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 # The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -24,19 +17,20 @@ import hydra  # noqa: E402
 import torch  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.distributions import MultivariateNormal  # noqa: E402
 from torch.nn import functional  # noqa: E402
-from torch.profiler import profile  # noqa: E402
 
+from engine import tables  # noqa: E402
+from engine.files import whole  # noqa: E402
+from engine.timing import Bench, Loss, Row, ratio, table  # noqa: E402
 from losses import BMC, BNI, GAI, Bins, GaussianMixture  # noqa: E402
 from synthetic.methods import METHODS  # noqa: E402
 from synthetic.problems import TABLE  # noqa: E402
 from synthetic.program import Training  # noqa: E402
 from synthetic.speed import alone, together  # noqa: E402
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+ROOT = Path(sys.path[0])
 PIXELS = 8 * 114 * 152  # a batch of depth maps: 138,624 rows
 
 
@@ -97,102 +91,6 @@ def normal_batch(sigma: Tensor) -> Loss:
         return functional.cross_entropy(logits, labels) * 2 * sigma.detach() ** 2
 
     return loss
-
-
-# ---- measuring
-
-
-@dataclass
-class Row:
-    """ours / theirs, in time and in memory; goals are bounds on them, None where there is none."""
-
-    name: str
-    against: str
-    ours_ms: float
-    theirs_ms: float
-    time: float
-    memory: float | None = None
-    time_goal: float | None = None
-    memory_goal: float | None = None
-
-
-class Bench:
-    def __init__(self, device: str, rounds: int, seconds: float):
-        self.device, self.rounds, self.seconds = torch.device(device), rounds, seconds
-
-    def compare(
-        self, name: str, ours: Loss, against: str, theirs: Loss, data: tuple[Tensor, Tensor], **goal
-    ) -> Row:
-        """`time_goal`, `memory_goal`: the largest ratio ours / theirs that is good enough."""
-        steps = [self._step(loss, *data) for loss in (ours, theirs)]
-        row = self.take_turns(name, steps[0], against, steps[1], **goal)
-        if "memory_goal" in goal:
-            a, b = (self._peak(step) for step in steps)
-            row.memory = a / b
-        return row
-
-    def take_turns(
-        self,
-        name: str,
-        ours: Callable[[], None],
-        against: str,
-        theirs: Callable[[], None],
-        runs: int = 1,
-        **goal,
-    ) -> Row:
-        """Time two steps in turns; ours does the work of so many `runs` of theirs."""
-        steps = ours, theirs
-        repeats = [self._repeats(step) for step in steps]
-        turns = [
-            [self._time(step, n) for step, n in zip(steps, repeats, strict=True)]
-            for _ in range(self.rounds)
-        ]
-        turns = [(a / runs, b) for a, b in turns]
-        a, b = (statistics.median(side) * 1e3 for side in zip(*turns, strict=True))
-        return Row(name, against, a, b, statistics.median(a / b for a, b in turns), **goal)
-
-    def _step(self, loss: Loss, pred: Tensor, target: Tensor) -> Callable[[], None]:
-        pred = pred.clone().requires_grad_()
-
-        def step() -> None:
-            pred.grad = None
-            loss(pred, target).backward()
-
-        return step
-
-    def _repeats(self, step: Callable[[], None]) -> int:
-        self._time(step, 2)
-        return max(1, round(self.seconds / self._time(step, 2)))
-
-    def _time(self, step: Callable[[], None], repeats: int) -> float:
-        self._wait()
-        start = time.perf_counter()
-        for _ in range(repeats):
-            step()
-        self._wait()
-        return (time.perf_counter() - start) / repeats
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-
-    def _peak(self, step: Callable[[], None]) -> int:
-        """Bytes allocated at most at one time, beyond what was there."""
-        step()
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            step()
-            return torch.cuda.max_memory_allocated() - before
-        with profile(profile_memory=True) as recorded:
-            step()
-        results: Any = recorded.profiler.kineto_results  # pyright: ignore
-        events = [event for event in results.events() if event.name() == "[memory]"]
-        now = most = 0
-        for event in sorted(events, key=lambda event: event.start_ns()):
-            now += event.nbytes()
-            most = max(most, now)
-        return most
 
 
 # ---- what is compared
@@ -285,36 +183,6 @@ def synthetic(bench: Bench) -> list[Row]:
 SUITES: dict[str, Callable[[Bench], list[Row]]] = {"losses": losses, "synthetic": synthetic}
 
 
-# ---- reporting
-
-
-def ratio(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{1 / value:.1f}x less" if value < 1 else f"{value:.2f}x"
-
-
-def verdict(reached: float | None, goal: float | None) -> str:
-    if reached is None or goal is None:
-        return ""
-    return "[green]yes" if reached <= goal else "[red]no"
-
-
-def table(title: str, rows: list[Row]) -> Table:
-    columns = ["loss", "against", "ms", "textbook ms", "time", "goal", "", "memory", "goal", ""]
-    shown = Table(*columns, title=title)
-    for row in rows:
-        shown.add_row(
-            row.name,
-            row.against,
-            f"{row.ours_ms:.3g}",
-            f"{row.theirs_ms:.3g}",
-            *(ratio(row.time), ratio(row.time_goal), verdict(row.time, row.time_goal)),
-            *(ratio(row.memory), ratio(row.memory_goal), verdict(row.memory, row.memory_goal)),
-        )
-    return shown
-
-
 @hydra.main(version_base=None, config_path="../configs", config_name="benchmark")
 def main(config: DictConfig) -> None:
     if config.suite != "all" and config.suite not in SUITES:
@@ -328,17 +196,26 @@ def main(config: DictConfig) -> None:
         rows = suite(bench)
         report[name] = [asdict(row) for row in rows]
         console.print(table(f"{name}, {torch.get_num_threads()} threads", rows))
-    report["meta"] = {
-        "command": " ".join(sys.argv),
-        "machine": f"{platform.platform()}, {os.cpu_count()} cores, {config.device}",
-        "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-    }
+    report["meta"] = {**tables.meta(), "threads": torch.get_num_threads()}
     for folder in ["outputs", "results"] if config.publish else ["outputs"]:
-        path = Path(folder, "benchmark.json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report, indent=1) + "\n")
-        console.print(f"written to {path}")
+        with whole(ROOT / folder / "benchmark.json") as file:
+            file.write(json.dumps(report, indent=1).encode() + b"\n")
+    if config.publish:
+        tables.insert(ROOT / "README.md", "benchmark", markdown(rows_with_goals(report)))
+
+
+def rows_with_goals(report: dict) -> list[dict]:
+    suites = [rows for name, rows in report.items() if name != "meta"]
+    return [row for rows in suites for row in rows if row["time_goal"] is not None]
+
+
+def markdown(rows: list[dict]) -> str:
+    """The lines that have a goal, as the README shows them."""
+    lines = ["| | against | time | goal | memory | goal |", "|---|---|---:|---:|---:|---:|"]
+    for row in rows:
+        numbers = (ratio(row[k]) for k in ("time", "time_goal", "memory", "memory_goal"))
+        lines.append(f"| {row['name']} | {row['against']} | {' | '.join(numbers)} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
