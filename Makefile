@@ -13,7 +13,7 @@ setup: .venv/installed
 	touch $@
 
 reproduce: setup
-	$(RUN) scripts/synthetic.py seeds=5
+	$(RUN) scripts/synthetic.py seeds=5 extras=false
 
 test: setup
 	OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses 2 --dist worksteal
