@@ -6,7 +6,6 @@ goes on where it was; its name is a hash of all that the numbers depend on.
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -103,8 +102,6 @@ def run_all(
     open_jobs = [job for job in jobs if not job.path.is_file()]
     if not open_jobs:
         return
-    # glibc gives large blocks back at once and pays for it at every step; keep them instead
-    os.environ |= {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 31)}
     context = get_context("spawn")
     with (
         context.Manager() as manager,
