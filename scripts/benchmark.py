@@ -1,7 +1,8 @@
 """Forward + backward time and peak memory of each loss against the textbook formula, same run.
 
 Both sides of a comparison take turns, and the median over the rounds of their ratio counts, so
-that a busy machine slows both alike. Memory is the peak of what one step allocates beyond its
+that a busy machine slows both alike; turns are shorter than a scheduler's slice where a step is, so
+that most are not interrupted. Memory is the peak of what one step allocates beyond its
 inputs: the sum over the profiler's allocation events on the CPU, the allocator's own peak on CUDA.
 """
 
@@ -113,8 +114,9 @@ class Row:
 
 
 class Bench:
-    def __init__(self, device: str, rounds: int, seconds: float):
-        self.device, self.rounds, self.seconds = torch.device(device), rounds, seconds
+    def __init__(self, device: str, rounds: int, seconds: float, budget: float):
+        self.device, self.rounds = torch.device(device), rounds
+        self.seconds, self.budget = seconds, budget
 
     def compare(
         self, name: str, ours: Loss, against: str, theirs: Loss, data: tuple[Tensor, Tensor], **goal
@@ -122,10 +124,9 @@ class Bench:
         """`time_goal`, `memory_goal`: the largest ratio ours / theirs that is good enough."""
         steps = [self._step(loss, *data) for loss in (ours, theirs)]
         repeats = [self._repeats(step) for step in steps]
-        turns = [
-            [self._time(step, n) for step, n in zip(steps, repeats, strict=True)]
-            for _ in range(self.rounds)
-        ]
+        turns, end = [], time.perf_counter() + self.budget
+        while len(turns) < self.rounds or time.perf_counter() < end:
+            turns.append([self._time(step, n) for step, n in zip(steps, repeats, strict=True)])
         memory = None
         if "memory_goal" in goal:
             a, b = (self._peak(step) for step in steps)
@@ -287,7 +288,7 @@ def main(config: DictConfig) -> None:
         raise SystemExit(f"suite is all or one of {', '.join(SUITES)}, got {config.suite}")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    bench, console = Bench(config.device, config.rounds, config.seconds), Console()
+    bench, console = Bench(config.device, config.rounds, config.seconds, config.budget), Console()
     suites = SUITES if config.suite == "all" else {config.suite: SUITES[config.suite]}
     report = {}
     for name, suite in suites.items():
