@@ -1,6 +1,7 @@
 """Two ways of doing one thing, timed in turns, so that a busy machine slows both alike.
 
-The median over the rounds of their ratio counts. Memory is the peak of what one step allocates
+The median over the rounds of their ratio counts; turns are shorter than a scheduler's slice where
+a step is, so that most are not interrupted. Memory is the peak of what one step allocates
 beyond its inputs: the sum over the profiler's allocation events on a CPU, the allocator's own peak
 on CUDA.
 """
@@ -34,8 +35,9 @@ class Row:
 
 
 class Bench:
-    def __init__(self, device: str, rounds: int, seconds: float):
-        self.device, self.rounds, self.seconds = torch.device(device), rounds, seconds
+    def __init__(self, device: str, rounds: int, seconds: float, budget: float):
+        self.device, self.rounds = torch.device(device), rounds
+        self.seconds, self.budget = seconds, budget
 
     def compare(
         self, name: str, ours: Loss, against: str, theirs: Loss, data: tuple[Tensor, Tensor], **goal
@@ -60,11 +62,10 @@ class Bench:
         """Time two steps in turns; ours does the work of so many `runs` of theirs."""
         steps = ours, theirs
         repeats = [self._repeats(step) for step in steps]
-        turns = [
-            [self._time(step, n) for step, n in zip(steps, repeats, strict=True)]
-            for _ in range(self.rounds)
-        ]
-        turns = [(a / runs, b) for a, b in turns]
+        turns, end = [], time.perf_counter() + self.budget
+        while len(turns) < self.rounds or time.perf_counter() < end:
+            a, b = (self._time(step, n) for step, n in zip(steps, repeats, strict=True))
+            turns.append((a / runs, b))
         a, b = (statistics.median(side) * 1e3 for side in zip(*turns, strict=True))
         return Row(name, against, a, b, statistics.median(a / b for a, b in turns), **goal)
 

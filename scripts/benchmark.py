@@ -155,10 +155,8 @@ def losses(bench: Bench) -> list[Row]:
             "BMC": BMC(1.0, learn),
             "BNI 100 bins": BNI(bins, 1.0, learn),
         }.items():
-            goal = {} if learn else {"time_goal": 3.0}
-            rows.append(
-                bench.compare(f"{name}, {note}", ours.to(where), "plain MSE", mse, small, **goal)
-            )
+            ours, goal = ours.to(where), {"time_goal": 3.0}
+            rows.append(bench.compare(f"{name}, {note}", ours, "plain MSE", mse, small, **goal))
     return rows
 
 
@@ -189,7 +187,7 @@ def main(config: DictConfig) -> None:
         raise SystemExit(f"suite is all or one of {', '.join(SUITES)}, got {config.suite}")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    bench, console = Bench(config.device, config.rounds, config.seconds), Console()
+    bench, console = Bench(config.device, config.rounds, config.seconds, config.budget), Console()
     suites = SUITES if config.suite == "all" else {config.suite: SUITES[config.suite]}
     report = {}
     for name, suite in suites.items():
