@@ -1,0 +1,100 @@
+"""Files that are whole or not there: checkpoints above all.
+
+A file is written beside its place, forced to disk, then renamed over the old one; whatever happens in
+between, be it kill -9 or a full disk, the old one stays. Reading unpickles tensors and plain containers
+only (`weights_only=True`), so a checkpoint from elsewhere cannot run code.
+"""
+
+import contextlib
+import io
+import os
+import pickle
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+
+FORMAT = "balanced-regression checkpoint 1"
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of `path` once it is complete and on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too, is on disk
+    finally:
+        os.close(folder)
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Save a checkpoint; on failure the previous one is kept, and the error says so."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **content}, buffer)
+    try:
+        with whole(path) as file:
+            file.write(buffer.getbuffer())
+    except OSError as error:
+        kept = "the previous one is kept" if path.exists() else "there was none before"
+        raise OSError(
+            error.errno,
+            f"{path}: the checkpoint could not be written ({error.strerror or error}); {kept}. Free "
+            "some disk space and start the same command again: resume=auto goes on from it",
+        ) from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A checkpoint that `write` made; anything else is an error that names the file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such checkpoint")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"{path}: expected a checkpoint of tensors and plain containers; this file is cut off, of "
+            "another format, or carries code, which is never executed. Remove it, or start anew with "
+            f"resume=never. ({type(error).__name__})"
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
+        raise ValueError(
+            f"{path}: expected a checkpoint of this engine, found {found}. A released checkpoint is "
+            "read by models.released.load, or scripts/evaluate.py released=<file>."
+        )
+    return content
+
+
+def random_state() -> dict[str, Any]:
+    """The state of every generator of this process, as tensors and plain containers."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [kind, torch.from_numpy(np.array(keys)), position, has_gauss, gauss],
+        "python": random.getstate(),
+    }
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """The inverse of `random_state`."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    kind, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((kind, keys.numpy(), position, has_gauss, gauss))  # noqa: NPY002
+    version, words, extra = state["python"]
+    random.setstate((version, tuple(words), extra))
