@@ -1,0 +1,26 @@
+"""Theorem 1 of Balanced MSE as composable losses: `BalancedLoss(likelihood, prior)`."""
+
+from losses.balanced import BMC, BNI, GAI, BalancedLoss
+from losses.categorical import Categorical, Histogram
+from losses.likelihoods import Gaussian, Huber, Laplace
+from losses.mixture import GaussianMixture
+from losses.priors import Batch, Bins, Classes, Flat
+from losses.reweight import WeightedLoss
+
+__all__ = [
+    "BMC",
+    "BNI",
+    "GAI",
+    "BalancedLoss",
+    "Batch",
+    "Bins",
+    "Categorical",
+    "Classes",
+    "Flat",
+    "Gaussian",
+    "GaussianMixture",
+    "Histogram",
+    "Huber",
+    "Laplace",
+    "WeightedLoss",
+]

@@ -1,0 +1,135 @@
+"""Likelihoods over finitely many labels: classes, and label bins.
+
+    p_bal(y | x) = softmax(logits)_y
+
+With class frequencies as prior, Theorem 1 is logit adjustment (Eq. 3.7); with label bins, it
+makes a balanced histogram regression.
+
+N: rows; K: classes or bins.
+"""
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from losses.likelihoods import Likelihood
+
+
+class Categorical(Likelihood):
+    """pred (N, K) logits, target (N,) or (N, 1) integer classes; with a flat prior, cross-
+    entropy.
+    """
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.classes = classes
+
+    def width(self, dims: int) -> int:
+        return self.classes
+
+    def rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return _rows(self, pred, target, self.classes)
+
+    def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        return functional.log_softmax(pred, -1).gather(-1, target.long())[..., 0]
+
+    def decode(self, pred: Tensor) -> Tensor:
+        return pred.argmax(-1, keepdim=True)
+
+    def log_evidence_classes(self, pred: Tensor, log_weights: Tensor) -> Tensor:
+        if len(log_weights) != self.classes:
+            raise ValueError(f"expected {self.classes} class weights, got {len(log_weights)}")
+        return torch.logsumexp(pred + log_weights, -1) - torch.logsumexp(pred, -1)
+
+
+class Histogram(Likelihood):
+    """Softmax over the K bins between `edges` (K + 1,) of a one-dimensional label.
+
+    pred (N, K) logits, target (N, 1) real. Labels are seen through a Gaussian of width `soft` (in
+    the labels' unit): the target of bin k is the mass q_k(y) that N(y, soft^2) puts there,
+    normalised, and
+
+        log p(y | pred) = sum_k q_k(y) log softmax(pred)_k;
+
+    soft=0 is the plain histogram. decode: the median (optimal for MAE), or the mean (for MSE).
+    """
+
+    edges: Tensor
+
+    def __init__(self, edges: Any, soft: float = 0.0, point: Literal["median", "mean"] = "median"):
+        super().__init__()
+        bounds = torch.as_tensor(edges).detach()
+        bounds = bounds.to(torch.promote_types(bounds.dtype, torch.float32))
+        if bounds.ndim != 1 or len(bounds) < 3 or not (bounds.diff() > 0).all():
+            raise ValueError(f"edges must be at least three increasing numbers, got {edges!r}")
+        if not soft >= 0:
+            raise ValueError(f"soft is a standard deviation and cannot be negative, got {soft}")
+        if point not in ("median", "mean"):
+            raise ValueError(f"a histogram is decoded by its median or its mean, got {point!r}")
+        self.soft, self.point = float(soft), point
+        self.register_buffer("edges", bounds)
+
+    @property
+    def bins(self) -> int:
+        return len(self.edges) - 1
+
+    def width(self, dims: int) -> int:
+        if dims != 1:
+            raise ValueError(f"a histogram has one-dimensional labels, got {dims} dimensions")
+        return self.bins
+
+    def rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return _rows(self, pred, target, self.bins)
+
+    def index(self, target: Tensor) -> Tensor:
+        """(..., 1) labels -> (...) bins; labels beyond the edges go to the first or last bin."""
+        inner = self.edges[1:-1].to(target.dtype)
+        return torch.bucketize(target[..., 0].contiguous(), inner, right=True)
+
+    def soft_target(self, target: Tensor) -> Tensor:
+        """(N, 1) -> (N, K): q_k(y), rows sum to one."""
+        if not self.soft:
+            return functional.one_hot(self.index(target), self.bins).to(target.dtype)
+        edges = self.edges.to(target.dtype)
+        y = target.clamp(edges[0], edges[-1])
+        below = torch.special.erf((edges - y) / (self.soft * math.sqrt(2)))
+        mass = below.diff(dim=-1)
+        return mass / mass.sum(-1, keepdim=True)
+
+    def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        logs = functional.log_softmax(pred, -1)
+        if not self.soft:
+            return logs.gather(-1, self.index(target)[:, None])[:, 0]
+        return torch.einsum("nk,nk->n", self.soft_target(target), logs)
+
+    def decode(self, pred: Tensor, point: Literal["median", "mean"] | None = None) -> Tensor:
+        """(N, K) -> (N, 1); within the median's bin the mass is spread evenly."""
+        edges, mass = self.edges.to(pred.dtype), functional.softmax(pred, -1)
+        if (point or self.point) == "mean":
+            return mass @ ((edges[1:] + edges[:-1]) / 2)[:, None]
+        above = mass.cumsum(-1)
+        k = (above < 0.5).sum(-1, keepdim=True).clamp(max=self.bins - 1)
+        inside = mass.gather(-1, k)
+        part = ((0.5 - (above.gather(-1, k) - inside)) / inside).clamp(0, 1)
+        return edges[k] + part * (edges[k + 1] - edges[k])
+
+    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        """Each atom counts for the bin that holds it: log sum_k w_k softmax(pred)_k."""
+        weights = torch.zeros(self.bins, dtype=pred.dtype, device=pred.device)
+        weights = weights.index_add(0, self.index(atoms), log_weights.exp())
+        return torch.logsumexp(pred + weights.log(), -1) - torch.logsumexp(pred, -1)
+
+
+def _rows(
+    likelihood: Likelihood, pred: Tensor, target: Tensor, width: int
+) -> tuple[Tensor, Tensor]:
+    target = target[:, None] if target.ndim == 1 else target
+    if pred.ndim != 2 or pred.shape[-1] != width or target.shape != (len(pred), 1):
+        raise ValueError(
+            f"{type(likelihood).__name__} expects pred (N, {width}) and target (N, 1), got "
+            f"{tuple(pred.shape)} and {tuple(target.shape)}"
+        )
+    return pred, target

@@ -1,0 +1,107 @@
+"""Estimates of p_train(y) for one-dimensional labels: histograms, label distribution smoothing
+(LDS), and the sample weights that re-weighting baselines make of them.
+
+LDS (Yang et al., ICML 2021) convolves the label histogram with a symmetric kernel of peak one.
+
+B: bins.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import convolve1d, gaussian_filter1d
+from scipy.signal.windows import triang
+
+Kernel = Literal["gaussian", "triang", "laplace"]
+Padding = Literal["constant", "reflect"]
+
+
+def histogram(labels: ArrayLike, edges: ArrayLike) -> NDArray[np.int64]:
+    """(B,) counts of the labels in the B bins between B + 1 edges; labels outside are an error."""
+    values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
+    if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
+        raise ValueError(f"edges must be at least two increasing numbers, got {edges!r}")
+    if not values.size or not np.isfinite(values).all():
+        raise ValueError(
+            f"expected finite labels, got {values.size} with non-finite ones among them"
+        )
+    counts, _ = np.histogram(values, bounds)
+    if counts.sum() != values.size:
+        raise ValueError(
+            f"{values.size - counts.sum()} of {values.size} labels lie outside the edges "
+            f"[{bounds[0]}, {bounds[-1]}]: they span [{values.min()}, {values.max()}]. "
+            "Widen the edges."
+        )
+    return counts.astype(np.int64)
+
+
+def lds_kernel(
+    kernel: Kernel = "gaussian", size: int = 5, sigma: float = 2.0
+) -> NDArray[np.float64]:
+    """(size,) symmetric weights with peak one.
+
+    The Gaussian is an impulse filtered within its own window, edges reflected, as in the released
+    code.
+    """
+    if size < 1 or size % 2 == 0:
+        raise ValueError(f"an LDS kernel has an odd size, got {size}")
+    distance = np.abs(np.arange(size) - size // 2)
+    shapes: dict[str, Callable[[], NDArray]] = {
+        "gaussian": lambda: gaussian_filter1d((distance == 0).astype(float), sigma),
+        "triang": lambda: triang(size),
+        "laplace": lambda: np.exp(-distance / sigma),
+    }
+    if kernel not in shapes:
+        raise ValueError(f"kernel is one of {', '.join(shapes)}, got {kernel!r}")
+    window = shapes[kernel]()
+    return window / window.max()
+
+
+def smooth(
+    counts: NDArray,
+    kernel: Kernel = "gaussian",
+    size: int = 5,
+    sigma: float = 2.0,
+    padding: Padding = "constant",
+) -> NDArray:
+    """LDS: (B,) -> (B,). Integer counts stay integers, rounded down, as the released numbers have
+    it.
+    """
+    return convolve1d(counts, lds_kernel(kernel, size, sigma), mode=padding)
+
+
+def bin_weights(
+    counts: NDArray[np.integer],
+    scheme: Literal["inverse", "sqrt_inverse"] = "inverse",
+    clip: tuple[int, int] | None = (5, 1000),
+    lds: dict | None = None,
+) -> NDArray[np.float64]:
+    """(B,) re-weighting weights 1 / density, scaled so that their mean over the samples is one.
+
+    The density is the counts clipped to `clip` (inverse) or their square root (sqrt_inverse),
+    smoothed by `smooth(**lds)` if asked. Bins without samples get NaN: no sample may ask for
+    them.
+    """
+    if scheme not in ("inverse", "sqrt_inverse"):
+        raise ValueError(f"scheme is inverse or sqrt_inverse, got {scheme!r}")
+    if not counts.sum() > 0:
+        raise ValueError("the counts must sum to a positive number: there is no label to weight")
+    if scheme == "sqrt_inverse":
+        density = np.sqrt(counts)
+    else:
+        density = counts if clip is None else np.clip(counts, *clip)
+    if lds is not None:
+        density = smooth(density, **lds)
+    seen = counts > 0
+    weights = np.full(counts.shape, np.nan)
+    weights[seen] = 1 / density[seen]
+    return weights * counts.sum() / (weights[seen] * counts[seen]).sum()
+
+
+def label_weights(labels: ArrayLike, edges: ArrayLike, **options) -> NDArray[np.float64]:
+    """(N,) one weight per label: `bin_weights` of the labels' histogram, looked up per label."""
+    values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
+    weights = bin_weights(histogram(values, bounds), **options)
+    return weights[np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, len(weights) - 1)]

@@ -1,0 +1,335 @@
+"""p_bal(y | x; theta): what a model's output says about a label.
+
+A likelihood owns how many numbers the model must put out per label (`width`), the log-density of
+a label (`log_prob`), the point prediction (`decode`), and the two ways of averaging itself over a
+label prior that Theorem 1 needs: over labels given one by one (`log_evidence_atoms`) and over a
+mixture of Gaussians (`log_evidence_mixture`), the latter only where a closed form exists.
+
+N: rows; D: label dimensions; W = width(D): numbers per row that the model outputs; K: atoms,
+components.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from losses.grid import interpolate, pays_off
+
+if TYPE_CHECKING:
+    from losses.mixture import GaussianMixture
+
+
+class Likelihood(nn.Module):
+    """The base: a likelihood that no prior can be averaged over in closed form."""
+
+    def width(self, dims: int) -> int:
+        """How many numbers a model outputs for a label of `dims` dimensions."""
+        return dims
+
+    @property
+    def unit(self) -> Tensor | float:
+        """What the loss is multiplied by, without gradient, so that learning rates carry over."""
+        return 1.0
+
+    def log_norm(self, pred: Tensor) -> Tensor:
+        """-log_prob at its peak: the constant that a flat prior cancels."""
+        return pred.new_zeros(())
+
+    def rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """pred (N, W) and target (N, D), checked: a pair that would broadcast is refused."""
+        if pred.ndim == target.ndim == 1:
+            pred, target = pred[:, None], target[:, None]
+        if pred.ndim != 2 or pred.shape != target.shape:
+            raise ValueError(
+                f"{type(self).__name__} expects pred and target of one shape (N, D), got pred "
+                f"{tuple(pred.shape)} and target {tuple(target.shape)}; reshape both to rows, "
+                "e.g. pred.reshape(-1, 1), target.reshape(-1, 1)."
+            )
+        return pred, target
+
+    def start(self, pred: Tensor, target: Tensor) -> None:
+        """Called with every batch before the loss: a place to start parameters from data."""
+
+    def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        """(N, D), (N, W) -> (N,)."""
+        raise TypeError(f"{type(self).__name__} defines no log_prob")
+
+    def decode(self, pred: Tensor) -> Tensor:
+        """(N, W) -> (N, D): the point prediction that evaluation uses."""
+        return pred
+
+    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        """log sum_k w_k p(a_k | pred): (N, W), (K, D), (K,) -> (N,)."""
+        raise ValueError(
+            f"{type(self).__name__} cannot be averaged over label values; use prior=flat or, for "
+            "class labels, prior=classes."
+        )
+
+    def log_evidence_classes(self, pred: Tensor, log_weights: Tensor) -> Tensor:
+        """log sum_k w_k p(class k | pred): (N, W), (K,) -> (N,)."""
+        raise ValueError(
+            f"class frequencies say nothing about a {type(self).__name__} likelihood; use "
+            "prior=bins for real labels, or a Categorical likelihood."
+        )
+
+    def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
+        """log sum_k w_k integral p(y | pred) N(y; mu_k, Sigma_k) dy: (N, W) -> (N,)."""
+        raise ValueError(
+            f"GaussianMixture has no closed form for a {type(self).__name__} likelihood; "
+            "use prior=bins or prior=batch."
+        )
+
+
+class Location(Likelihood):
+    """Independent noise of one shape around the prediction, in units of a scale:
+
+        log p(y | pred) = -sum_d [ energy((y_d - pred_d) / scale_d) + log scale_d + log Z ]
+
+    The scale is positive: one number or one per dimension, fixed or learned (raw, as in the
+    released code), never below `floor`; "auto" starts it from the residual spread of the first
+    batch.
+    """
+
+    symbol = "scale"  # the name of the parameter
+    log_z = 0.0
+
+    def __init__(self, scale: float | str | Any, learn: bool, floor: float):
+        super().__init__()
+        self.floor, self.learned = float(floor), learn
+        self.automatic = isinstance(scale, str)
+        if self.automatic and scale != "auto":
+            raise ValueError(f'{self.symbol} is a positive number or "auto", got {scale!r}')
+        if not floor > 0:
+            raise ValueError(f"the floor of {self.symbol} must be positive, got {floor}")
+        value = torch.as_tensor(math.nan if self.automatic else scale)
+        value = value.detach().clone().to(torch.promote_types(value.dtype, torch.float32))
+        if not self.automatic and not (value > 0).all():
+            raise ValueError(
+                f"{self.symbol} is a standard deviation and must be positive, got {value.tolist()}"
+            )
+        if not self.automatic:
+            value = value.clamp(min=self.floor)
+        if learn:
+            self.register_parameter(self.symbol, nn.Parameter(value))
+        else:
+            self.register_buffer(self.symbol, value)
+
+    def energy(self, r: Tensor) -> Tensor:
+        raise TypeError(f"{type(self).__name__} defines no energy")
+
+    def spread(self, residual: Tensor) -> Tensor:
+        """The maximum-likelihood scale of the residuals (N, D)."""
+        raise TypeError(f"{type(self).__name__} defines no spread")
+
+    @property
+    def value(self) -> Tensor:
+        """The scale in use, () or (D,): it stays at the floor below it, and its gradient can lift
+        it.
+        """
+        raw = getattr(self, self.symbol)
+        return raw + (self.floor - raw.detach()).clamp(min=0) if self.learned else raw
+
+    def noise(self, pred: Tensor) -> Tensor:
+        """The scale in use, in the precision of pred and checked against its dimensions."""
+        scale = self.value.to(pred.dtype)
+        if scale.ndim and scale.shape != pred.shape[-1:]:
+            raise ValueError(
+                f"{self.symbol} has shape {tuple(scale.shape)}, the labels have {pred.shape[-1]} "
+                f"dimensions; give one {self.symbol}, or one per dimension."
+            )
+        return scale
+
+    def start(self, pred: Tensor, target: Tensor) -> None:
+        if not self.automatic:
+            return
+        raw = getattr(self, self.symbol)
+        if raw.isnan().any():  # a checkpoint may have brought a number already
+            with torch.no_grad():
+                square = self.spread((target - pred).float()) ** 2
+                if torch.distributed.is_available() and torch.distributed.is_initialized():
+                    torch.distributed.all_reduce(square)
+                    square /= torch.distributed.get_world_size()
+                raw.copy_(square.sqrt().clamp(min=self.floor))
+        self.automatic = False
+
+    def log_norm(self, pred: Tensor) -> Tensor:
+        return self._log_norm(self.noise(pred), pred.shape[-1])
+
+    def _log_norm(self, scale: Tensor, dims: int) -> Tensor:
+        log_scale = torch.log(scale)
+        return (log_scale.sum() if scale.ndim else dims * log_scale) + dims * self.log_z
+
+    def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        scale = self.noise(pred)
+        energy = self.energy((target - pred) / scale).sum(-1)
+        return -(energy + self._log_norm(scale, pred.shape[-1]))
+
+    def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        """The sum over the atoms as it stands."""
+        r = (pred[:, None] - atoms) / self.noise(pred)  # (N, K, D)
+        logits = log_weights - self.energy(r).sum(-1)  # (N, K)
+        return torch.logsumexp(logits, -1) - self.log_norm(pred)
+
+    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        if pays_off(pred, len(atoms)):
+            a, w = atoms.double(), log_weights.double()
+            return interpolate(lambda x: self.log_sum(x, a.to(x), w.to(x)), pred, self.learned)
+        return self.log_sum(pred, atoms, log_weights)
+
+
+class Gaussian(Location):
+    """N(y; pred, sigma^2 I). With a flat prior it is MSE, |y - pred|^2 summed over the dimensions.
+
+    Example:
+        >>> loss = BalancedLoss(Gaussian(sigma=1.0, learn_sigma=True), Batch())
+    """
+
+    symbol = "sigma"
+    log_z = math.log(2 * math.pi) / 2
+
+    def __init__(self, sigma: Any = 1.0, learn_sigma: bool = False, floor: float = 1e-3):
+        super().__init__(sigma, learn_sigma, floor)
+
+    @property
+    def unit(self) -> Tensor:
+        return 2 * self.value.detach().square().mean()
+
+    def energy(self, r: Tensor) -> Tensor:
+        return r.square() / 2
+
+    def spread(self, residual: Tensor) -> Tensor:
+        return residual.square().mean().sqrt()
+
+    def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        """In several dimensions |r|^2 goes through a matrix product: (N, K, D) is never made."""
+        if pred.shape[-1] == 1:
+            return super().log_sum(pred, atoms, log_weights)
+        middle, sigma = atoms.mean(0), self.noise(pred)
+        u, a = (pred - middle) / sigma, (atoms - middle) / sigma
+        half = (u * u).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2  # (N, K)
+        return torch.logsumexp(log_weights - half + u @ a.mT, -1) - self.log_norm(pred)
+
+    def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
+        """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""
+        if pays_off(pred, len(mixture)):
+            return interpolate(lambda x: mixture.log_density(x, self.noise(x)), pred, self.learned)
+        return mixture.log_density(pred, self.noise(pred))
+
+
+class Laplace(Location):
+    """Independent Laplace noise of scale b. With a flat prior it is the L1 loss, summed over
+    dimensions.
+    """
+
+    log_z = math.log(2)
+
+    def __init__(self, scale: Any = 1.0, learn_scale: bool = False, floor: float = 1e-3):
+        super().__init__(scale, learn_scale, floor)
+
+    @property
+    def unit(self) -> Tensor:
+        return self.value.detach().mean()
+
+    def energy(self, r: Tensor) -> Tensor:
+        return r.abs()
+
+    def spread(self, residual: Tensor) -> Tensor:
+        return residual.abs().mean()
+
+    def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        if pred.shape[-1] == 1:
+            return super().log_sum(pred, atoms, log_weights)
+        scale = self.noise(pred)
+        distance = torch.cdist(pred / scale, atoms / scale, p=1)  # (N, K), never (N, K, D)
+        return torch.logsumexp(log_weights - distance, -1) - self.log_norm(pred)
+
+    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        """Many rows in one dimension: |x - a| splits at x, and each side is a running sum.
+
+        With the atoms sorted and x between a_i and a_(i+1),
+            sum_k w_k e^-|x - a_k|/b = e^-(x - a_i)/b L_i + e^-(a_(i+1) - x)/b R_(i+1)
+        where L_i and R_i collect the atoms up to and from a_i: exact, kinks included.
+        """
+        if not pays_off(pred, len(atoms)):
+            return self.log_sum(pred, atoms, log_weights)
+        order = atoms[:, 0].argsort()
+        a = atoms[order, 0].double()
+        b, log_w = self.noise(a[:, None]), log_weights[order].double()
+        left = torch.logcumsumexp(log_w + a / b, 0) - a / b
+        right = (torch.logcumsumexp((log_w - a / b).flip(0), 0)).flip(0) + a / b
+        none = left.new_full((1,), -math.inf)
+        left, right = (
+            torch.cat([none, left]).to(pred.dtype),
+            torch.cat([right, none]).to(pred.dtype),
+        )
+        x, b, a = pred[:, 0], self.noise(pred), a.to(pred.dtype)
+        above = torch.searchsorted(a, x.detach())
+        below = (above - 1).clamp(min=0)
+        from_left = left[above] - (x - a[below]) / b
+        from_right = right[above] - (a[above.clamp(max=len(a) - 1)] - x) / b
+        return torch.logaddexp(from_left, from_right) - self.log_norm(pred)
+
+    def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
+        """The normal-Laplace density. With d = pred - mu, s^2 = Sigma, z = (s/b -+ d/s) / sqrt(2):
+
+        integral = [ e^(-d^2/2s^2) erfcx(z_-) + e^(-d^2/2s^2) erfcx(z_+) ] / 4b
+        """
+        if pred.shape[-1] > 1:
+            raise ValueError(
+                "GaussianMixture has a closed form for a Laplace likelihood only in one dimension, "
+                f"got {pred.shape[-1]}; use prior=batch."
+            )
+        if pays_off(pred, len(mixture)):
+            return interpolate(lambda x: self._normal_laplace(x, mixture), pred, self.learned)
+        return self._normal_laplace(pred, mixture)
+
+    def _normal_laplace(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
+        b = self.noise(pred)
+        d = pred - mixture.means[:, 0].to(pred.dtype)  # (N, K)
+        s = mixture.eigenvalues[:, 0].to(pred.dtype).sqrt()
+        sides = torch.logaddexp(_log_half(d, s, b), _log_half(-d, s, b))
+        log_w = mixture.log_weights.to(pred.dtype)
+        return torch.logsumexp(log_w + sides, -1) - torch.log(4 * b)
+
+
+def _log_half(d: Tensor, s: Tensor, b: Tensor) -> Tensor:
+    """log[ e^(-d^2/2s^2) erfcx(z) ], z = (s/b - d/s)/sqrt(2): erfcx for z > 0, erfc in [1, 2]
+    below.
+    """
+    z = (s / b - d / s) / math.sqrt(2)
+    far = -(d / s).square() / 2 + torch.log(torch.special.erfcx(z.clamp(min=0)))
+    near = (s / b).square() / 2 - d / b + torch.log(torch.special.erfc(z.clamp(max=0)))
+    return torch.where(z > 0, far, near)
+
+
+class Huber(Location):
+    """Gaussian within `delta` scales of the prediction, Laplace beyond.
+
+    With a flat prior it is scale^2 times Huber's function, i.e. torch's huber_loss at delta *
+    scale.
+    """
+
+    def __init__(
+        self, scale: Any = 1.0, delta: float = 1.0, learn_scale: bool = False, floor: float = 1e-3
+    ):
+        super().__init__(scale, learn_scale, floor)
+        if not delta > 0:
+            raise ValueError(f"delta is a number of scales and must be positive, got {delta}")
+        self.delta = float(delta)
+        core = math.sqrt(2 * math.pi) * math.erf(delta / math.sqrt(2))
+        self.log_z = math.log(core + 2 / delta * math.exp(-(delta**2) / 2))
+
+    @property
+    def unit(self) -> Tensor:
+        return self.value.detach().square().mean()
+
+    def energy(self, r: Tensor) -> Tensor:
+        inner = r.abs().clamp(max=self.delta)
+        return inner * (r.abs() - inner / 2)
+
+    def spread(self, residual: Tensor) -> Tensor:
+        return (
+            residual.abs().median() / 0.6745
+        )  # the normal distribution's median absolute deviation
