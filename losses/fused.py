@@ -2,26 +2,28 @@
 
 Where the prior is a list of components N(c_k, v_k) with weights w_k (v_k = 0 for single labels),
 
-    row  = |pred - y|^2 / 2 sigma^2 + D log sigma + strength * f(pred) f    = log sum_k w_k
-    N(pred; c_k, v_k + sigma^2)          (the 2 pi of both parts cancel at strength 1)
+    row = |pred - y|^2 / 2 sigma^2 + D log sigma + strength * f(pred)
+    f   = log sum_k w_k N(pred; c_k, v_k + sigma^2)    (their 2 pi cancel at strength 1)
 
-has gradients that need only averages over the share p_k of each component in the sum, with r =
-pred - c_k:
+has gradients that need only averages over the share p_k of each component, with r = pred - c_k:
 
-    df/dpred = -sum_k p_k r_k / (v_k + sigma^2)
+    df/dpred    = -sum_k p_k r_k / (v_k + sigma^2)
     df/dsigma_d = sigma_d sum_k p_k [ r_kd^2 / (v_k + sigma_d^2) - 1 ] / (v_k + sigma_d^2)
 
-So the forward pass takes the gradients along, and the backward pass is one product: no graph, and
-nothing of size rows x components is kept. `BalancedLoss.rows` says the same in plain steps, and
-is the tests' oracle.
+So they are computed along with the value, and the backward pass is one product: no graph, and
+nothing of size rows x components is kept. `BalancedLoss.rows` says the same in plain steps and is
+the tests' oracle.
 
 N: rows; D: label dimensions; K: components.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from losses.grid import is_eager
 
 
 def gaussian_rows(
@@ -37,101 +39,94 @@ def gaussian_rows(
 
     v needs D = 1. Differentiable once, in pred and, if `learned`, in sigma.
     """
-    rows, _, _ = _GaussianRows.apply(pred, target, sigma, *components, strength, learned)  # pyright: ignore[reportGeneralTypeIssues]
-    return rows
-
-
-class _GaussianRows(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        pred: Tensor,
-        target: Tensor,
-        sigma: Tensor,
-        centers: Tensor,
-        variances: Tensor | None,
-        log_weights: Tensor,
-        strength: float,
-        learned: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows (N,), their gradients to pred (N, D) and to sigma, (N, D) or (N, 1)."""
-        dims = pred.shape[-1]
-        evidence = _one_dimensional if dims == 1 else _many_dimensional
-        value, slope, swell = evidence(pred, sigma, centers, variances, log_weights, learned)
-        r = (pred - target) / sigma
-        square = r * r
-        log_sigma = torch.log(sigma)
-        constant = log_sigma.sum() if sigma.ndim else dims * log_sigma
-        constant = constant + dims * (1 - strength) / 2 * math.log(2 * math.pi)
-        rows = torch.add(square.sum(-1) / 2 + constant, value, alpha=strength)
-        to_pred = torch.add(r / sigma, slope, alpha=strength)
-        if not learned:
-            return rows, to_pred, sigma.new_zeros(())
-        own = 1 - square if sigma.ndim else dims - square.sum(-1, keepdim=True)
-        return rows, to_pred, torch.add(own / sigma, swell, alpha=strength)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, to_pred, to_sigma = output
-        ctx.mark_non_differentiable(to_pred, to_sigma)
-        ctx.save_for_backward(to_pred, to_sigma)
-        ctx.scalar = inputs[2].ndim == 0
-
-    @staticmethod
-    def backward(ctx, grad, _to_pred, _to_sigma):  # pyright: ignore[reportIncompatibleMethodOverride]
-        to_pred, to_sigma = ctx.saved_tensors
-        grad = grad[:, None]
-        into_sigma = None
-        if ctx.needs_input_grad[2]:
-            into_sigma = (grad * to_sigma).sum() if ctx.scalar else (grad * to_sigma).sum(0)
-        return grad * to_pred, None, into_sigma, None, None, None, None, None
+    x, s = pred.detach(), sigma.detach()
+    dims = x.shape[-1]
+    log_sigma = torch.log(s).sum() if s.ndim else dims * _log(s)
+    if s.ndim == 0 and s.device.type == "cpu" and is_eager(pred):
+        s = s.item()  # Python's arithmetic on one number is faster than torch's
+    evidence = _one_dimensional if dims == 1 else _many_dimensional
+    value, slope, swell = evidence(x, s, *components, learned)
+    r = x - target
+    pull = r / s**2
+    square = r * pull  # (N, D)
+    energy = square[:, 0] if dims == 1 else square.sum(-1)
+    constant = log_sigma + dims * (1 - strength) / 2 * math.log(2 * math.pi)
+    rows = torch.add(energy / 2 + constant, value, alpha=strength)
+    to_pred = torch.add(pull, slope, alpha=strength)
+    to_sigma = None
+    if learned:
+        own = (1 - square) if sigma.ndim else dims - energy[:, None]
+        to_sigma = torch.add(own / s, swell, alpha=strength)
+    return _attach(rows, pred, to_pred, sigma, to_sigma)
 
 
 def _one_dimensional(
-    pred: Tensor,
-    sigma: Tensor,
-    centers: Tensor,
-    variances: Tensor | None,
-    log_weights: Tensor,
-    learned: bool,
+    x: Tensor, sigma: Tensor | float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """f (N,) without its 2 pi, df/dpred (N, 1) and df/dsigma (N, 1)."""
-    noise = sigma.reshape(1).square()
-    total = noise if variances is None else noise + variances  # (1,) or (K,)
-    r = pred - centers[:, 0]  # (N, K)
+    """f (N,) without its 2 pi, df/dx (N, 1) and df/dsigma (N, 1)."""
+    total = sigma**2 if v is None else v + sigma**2  # () or (K,)
+    r = x - c[:, 0]  # (N, K)
     pull = r / total
-    logits = torch.addcmul(log_weights - total.log() / 2, r, pull, value=-0.5)
+    logits = torch.addcmul(log_w - _log(total) / 2, r, pull, value=-0.5)
     share = torch.softmax(logits, -1)
     value = logits.amax(-1) - share.amax(-1).log()
     pulls = share * pull
     slope = -pulls.sum(-1, keepdim=True)
     if not learned:
         return value, slope, slope
-    stretch = pulls * pull - share / total
+    stretch = torch.addcmul(-share / total, pulls, pull)
     return value, slope, sigma * stretch.sum(-1, keepdim=True)
 
 
 def _many_dimensional(
-    pred: Tensor,
-    sigma: Tensor,
-    centers: Tensor,
-    variances: Tensor | None,
-    log_weights: Tensor,
-    learned: bool,
+    x: Tensor, sigma: Tensor | float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same for single labels, |r|^2 through one matrix product: (N, K, D) is never made."""
-    middle = centers.mean(0)  # keeps |u|^2 + |c|^2 - 2 u.c from cancelling
-    u, c = (pred - middle) / sigma, (centers - middle) / sigma
-    logits = torch.addmm(log_weights - (c * c).sum(-1) / 2, u, c.mT)  # (N, K)
+    middle = c.mean(0)  # keeps |u|^2 + |c|^2 - 2 u.c from cancelling
+    u, c = (x - middle) / sigma, (c - middle) / sigma
+    logits = torch.addmm(log_w - (c * c).sum(-1) / 2, u, c.mT)  # (N, K)
     share = torch.softmax(logits, -1)
-    log_sigma = torch.log(sigma)
-    log_norm = log_sigma.sum() if sigma.ndim else pred.shape[-1] * log_sigma
+    one_sigma = not isinstance(sigma, Tensor) or not sigma.ndim
+    log_norm = x.shape[-1] * _log(sigma) if one_sigma else _log(sigma).sum()
     value = logits.amax(-1) - share.amax(-1).log() - (u * u).sum(-1) / 2 - log_norm
     mean = share @ c
     slope = (mean - u) / sigma
     if not learned:
         return value, slope, slope
     square = u * (u - 2 * mean) + share @ (c * c) - 1
-    square = square if sigma.ndim else square.sum(-1, keepdim=True)
+    square = square.sum(-1, keepdim=True) if one_sigma else square
     return value, slope, square / sigma
+
+
+def _log(x: Any) -> Any:
+    return math.log(x) if isinstance(x, float) else torch.log(x)
+
+
+def _attach(
+    rows: Tensor, pred: Tensor, to_pred: Tensor, sigma: Tensor, to_sigma: Tensor | None
+) -> Tensor:
+    """rows (N,) with the given gradients: to_pred (N, D); to_sigma (N, D), (N, 1), or None."""
+    if is_eager(pred):
+        return _Attach.apply(rows, pred, to_pred, sigma, to_sigma)
+    # torch.func and torch.compile see plain steps: what is added is zero and has the gradient
+    rows = rows + (to_pred * (pred - pred.detach())).sum(-1)
+    return rows if to_sigma is None else rows + (to_sigma * (sigma - sigma.detach())).sum(-1)
+
+
+class _Attach(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows, pred, to_pred, sigma, to_sigma):
+        ctx.save_for_backward(to_pred, to_sigma)
+        ctx.scalar = sigma.ndim == 0
+        return rows
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
+        to_pred, to_sigma = ctx.saved_tensors
+        grad = grad[:, None]
+        into_sigma = None
+        if ctx.needs_input_grad[3]:
+            into_sigma = grad * to_sigma
+            into_sigma = into_sigma.sum() if ctx.scalar else into_sigma.sum(0)
+        return None, grad * to_pred, None, into_sigma, None

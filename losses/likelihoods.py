@@ -194,7 +194,8 @@ class Gaussian(Location):
 
     @property
     def unit(self) -> Tensor:
-        return 2 * self.value.detach().square().mean()
+        square = self.value.detach().square()
+        return 2 * (square.mean() if square.ndim else square)
 
     def energy(self, r: Tensor) -> Tensor:
         return r.square() / 2

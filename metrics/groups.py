@@ -1,0 +1,111 @@
+"""Groupings of samples: the second factor of a metric.
+
+Ages and depths fall in label bins, and a bin belongs to a shot: many, medium, few, or none.
+Meshes fall in regions of equal width in rarity, and the rarest of them form the tails.
+
+Shapes: N samples (or pixels), B label bins, L training labels.
+"""
+
+import torch
+from torch import Tensor
+
+from metrics.inputs import Array, flat
+
+SHOTS = ("many", "medium", "few")
+MANY, MEDIUM, FEW, NO_SHOT = 0, 1, 2, -1
+
+MAX_AGE = 200
+MANY_ABOVE, FEW_BELOW = 100, 20  # training samples of an age
+
+BINS_PER_METRE, DEPTH_BINS = 10, 100
+DEPTH_MANY = (*range(9, 46), 47, 49)
+DEPTH_MEDIUM = (7, 8, 46, 48, *range(50, 57), 58, 60, 61, 63)
+DEPTH_FEW = (57, 59, 62, *range(64, 100))
+
+REGIONS = 100
+TAILS = (10, 5)  # per cent of the samples
+
+
+def age_bins(age: Tensor) -> Tensor:
+    """floor(age): (N,) -> (N,) int64 in 0..200.
+
+    An age is a number of completed years, so 29.7 counts as 29; whole ages, which is all that the
+    public benchmarks hold, stay as they are.
+    """
+    outside = (age < 0) | (age > MAX_AGE)
+    if outside.any():
+        raise ValueError(
+            f"ages must lie in 0..{MAX_AGE} years; got {float(age[outside][0]):g} "
+            f"({int(outside.sum())} of {age.numel()} outside). Undo any label scaling first."
+        )
+    return age.floor().long()
+
+
+def age_shots(train_labels: Array) -> Tensor:
+    """Shot of every age by its training count: (L,) -> (201,) int64.
+
+    many: more than 100 samples; medium: 20 to 100; few: under 20, ages never trained on included.
+    """
+    labels = flat("train_labels", train_labels)
+    if labels.numel() == 0:
+        raise ValueError(
+            "train_labels must hold the training ages, which define the shots; got none. "
+            "Pass the training set's labels."
+        )
+    count = torch.bincount(age_bins(labels), minlength=MAX_AGE + 1)  # (201,)
+    shots = torch.full_like(count, MEDIUM)
+    shots[count > MANY_ABOVE] = MANY
+    shots[count < FEW_BELOW] = FEW
+    return shots
+
+
+def depth_bins(depth: Tensor) -> Tensor:
+    """min(floor(10 depth), 99): metres (N,) -> (N,) int64 in 0..99.
+
+    The product is taken in float32. Depth maps hold whole millimetres, often in float32, so many
+    pixels sit on an edge: 0.7 m in float32 is 0.69999999, and only a product rounded to float32
+    puts it (and every other whole millimetre up to 10 m) in the bin that it opens.
+    """
+    outside = depth <= 0
+    if outside.any():
+        raise ValueError(
+            f"depths must be above 0 m; got {float(depth[outside][0]):g} ({int(outside.sum())} of "
+            f"{depth.numel()} pixels). Mask out pixels without a measurement: mask=target > 0."
+        )
+    position = depth.clamp(max=DEPTH_BINS / BINS_PER_METRE).float() * BINS_PER_METRE
+    return position.floor().long().clamp(max=DEPTH_BINS - 1)
+
+
+def depth_shots() -> Tensor:
+    """Shot of every 0.1 m bin of NYUD2-DIR: (100,) int64; the bins under 0.7 m are in none."""
+    shots = torch.full((DEPTH_BINS,), NO_SHOT)
+    for shot, bins in ((MANY, DEPTH_MANY), (MEDIUM, DEPTH_MEDIUM), (FEW, DEPTH_FEW)):
+        shots[list(bins)] = shot
+    return shots
+
+
+def shot_members(shots: Tensor) -> dict[str, Tensor]:
+    """Which bins each group holds: (B,) -> key suffix ("", "_many", ...) to (B,) bool.
+
+    The group of all, "", includes bins that belong to no shot.
+    """
+    every = {"": torch.ones_like(shots, dtype=torch.bool)}
+    return every | {f"_{name}": shots == shot for shot, name in enumerate(SHOTS)}
+
+
+def rarity_regions(rarity: Tensor) -> Tensor:
+    """int((d - min) / width - 0.001), width = (max - min) / 100: (N,) -> (N,) int64 in 0..99.
+
+    The 0.001 keeps the largest rarity in the last region. One rarity for all is one region.
+    """
+    low, high = rarity.min(), rarity.max()
+    if low == high:
+        return torch.zeros_like(rarity, dtype=torch.long)
+    width = (high - low) / REGIONS
+    return ((rarity - low) / width - 0.001).long().clamp(0, REGIONS - 1)
+
+
+def rarest(rarity: Tensor, percent: int) -> Tensor:
+    """Indices of the int(N percent / 100) largest rarities: (N,) -> (n,); of equals, the first."""
+    order = torch.argsort(rarity, descending=True, stable=True)
+    return order[: len(rarity) * percent // 100]
