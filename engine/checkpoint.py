@@ -8,7 +8,6 @@ only (`weights_only=True`), so a checkpoint from elsewhere cannot run code.
 import contextlib
 import io
 import os
-import pickle
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+
+from models.released import read_plain
 
 FORMAT = "balanced-regression checkpoint 1"
 
@@ -59,16 +60,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """A checkpoint that `write` made; anything else is an error that names the file."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such checkpoint")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"{path}: expected a checkpoint of tensors and plain containers; this file is cut off, of "
-            "another format, or carries code, which is never executed. Remove it, or start anew with "
-            f"resume=never. ({type(error).__name__})"
-        ) from error
+    content = read_plain(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
         raise ValueError(

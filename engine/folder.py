@@ -82,9 +82,14 @@ def finished(place: Path) -> dict[str, Any] | None:
 
 def finish(place: Path, content: dict[str, Any]) -> None:
     """Write metrics.json, which makes the run a finished one. Numbers that are not finite become null."""
-    metrics = {k: v if math.isfinite(v) else None for k, v in content["metrics"].items()}
+    metrics = {k: finite_or_none(v) for k, v in content["metrics"].items()}
     with whole(place / "metrics.json") as file:
         file.write(json.dumps({**content, "metrics": metrics}, indent=2).encode() + b"\n")
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """JSON has no NaN."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def clear(place: Path) -> None:

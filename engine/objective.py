@@ -62,7 +62,7 @@ class Regression(nn.Module):
         """sigma (or another loss parameter), its mean where there is one per dimension."""
         likelihood = getattr(self.loss, "likelihood", None)
         symbol = getattr(likelihood, "symbol", None)
-        return {} if symbol is None else {symbol: float(getattr(likelihood, symbol).float().mean())}
+        return {} if symbol is None else {symbol: float(getattr(likelihood, symbol).detach().mean())}
 
     def constant_keys(self) -> set[str]:
         """The keys of the state dict that training cannot change."""

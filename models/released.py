@@ -5,7 +5,6 @@
 The prefix `module.` is DataParallel's. Nothing but tensors and plain containers is unpickled.
 """
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,16 +45,23 @@ def load(path: str | Path, layout: str) -> nn.Module:
     return model.eval()
 
 
-def _state_dict(path: Path) -> dict[str, Any]:
+def read_plain(path: Path) -> Any:
+    """What a file of torch.save holds, if it is tensors and plain containers; no code is executed."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such checkpoint")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise ValueError(
-            f"{path}: not a checkpoint of tensors and plain containers (cut off, of another format, or "
-            "carrying code, which is never executed); download it again."
-        ) from error
+    with path.open("rb") as file:
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged file fails in many ways
+            raise ValueError(
+                f"{path}: expected a checkpoint of tensors and plain containers; this file is cut off, "
+                "of another format, or carries code, which is never executed. Fetch or make it again. "
+                f"({type(error).__name__})"
+            ) from error
+
+
+def _state_dict(path: Path) -> dict[str, Any]:
+    content = read_plain(path)
     state = content.get("state_dict") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         found = sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
