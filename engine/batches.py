@@ -100,7 +100,11 @@ def seeded(*key: int) -> Iterator[None]:
 
 
 def training_loader(dataset: Dataset, order: Order, workers: int, pin: bool) -> DataLoader:
-    """Batches of a dataset that is asked for (epoch, index) keys, in the given order."""
+    """Batches of a dataset that is asked for (epoch, index) keys, in the given order.
+
+    A loader draws a seed whenever it is started; from a generator of its own, so that starting one more
+    often, as a resumed run does, changes nothing else.
+    """
     return DataLoader(
         dataset,
         batch_sampler=order,
@@ -108,6 +112,7 @@ def training_loader(dataset: Dataset, order: Order, workers: int, pin: bool) -> 
         num_workers=workers,
         persistent_workers=workers > 0,
         pin_memory=pin,
+        generator=torch.Generator(),
     )
 
 
@@ -124,6 +129,7 @@ def evaluation_loader(
         collate_fn=_collate(keyed),
         num_workers=workers,
         pin_memory=pin,
+        generator=torch.Generator(),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 
 from models.released import read_plain
 
@@ -79,6 +80,17 @@ def random_state() -> dict[str, Any]:
         "numpy": [kind, torch.from_numpy(np.array(keys)), position, has_gauss, gauss],
         "python": random.getstate(),
     }
+
+
+def random_states(fabric: Fabric) -> list[dict[str, Any]]:
+    """`random_state` of every rank."""
+    if fabric.world_size == 1:
+        return [random_state()]
+    buffer = io.BytesIO()
+    torch.save(random_state(), buffer)
+    gathered = [b""] * fabric.world_size
+    torch.distributed.all_gather_object(gathered, buffer.getvalue())
+    return [torch.load(io.BytesIO(state), weights_only=True) for state in gathered]
 
 
 def restore_random_state(state: dict[str, Any]) -> None:

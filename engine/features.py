@@ -139,7 +139,10 @@ def _rows(
     size = cfg.features.batch_size
     batches = [shard[at : at + size] for shard in keys for at in range(0, len(shard), size)]
     loader = DataLoader(
-        Keyed(dataset, cfg.features.seed), batch_sampler=batches, num_workers=cfg.trainer.workers
+        Keyed(dataset, cfg.features.seed),
+        batch_sampler=batches,
+        num_workers=cfg.trainer.workers,
+        generator=torch.Generator(),
     )
     model = fabric.to_device(model).eval()
     for batch in loader:

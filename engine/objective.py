@@ -50,10 +50,11 @@ class Regression(nn.Module):
         """What the loss is made of, for the log and for the message about a loss that is not finite."""
         pred, target = pred.detach().float(), batch["target"]
         terms = {"pred_min": float(pred.min()), "pred_max": float(pred.max())}
-        if hasattr(self.loss, "terms"):
+        if hasattr(self.loss, "prior"):  # Theorem 1's two terms
             training = self.loss.training
             self.loss.eval()  # looking must not push labels into a queue
-            nll, balance = self.loss.terms(pred, target)
+            nll = -self.loss.likelihood.log_prob(target, pred)
+            balance = self.loss.prior.log_evidence(self.loss.likelihood, pred, target)
             self.loss.train(training)
             terms |= {"nll": float(nll.mean()), "balance": float(balance.mean())}
         return terms | self.scales()

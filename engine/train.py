@@ -182,17 +182,12 @@ class Loop:
         """Write last.pt: everything that the rest of the run depends on."""
         now = time.perf_counter()
         self.seconds, self.clock = self.seconds + now - self.clock, now
-        randoms = [checkpoint.random_state()]
-        if self.fabric.world_size > 1:
-            gathered: list[Any] = [None] * self.fabric.world_size
-            torch.distributed.all_gather_object(gathered, randoms[0])
-            randoms = gathered
         content = {
             "objective": self.state(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.fabric.strategy.precision.state_dict(),
-            "random": randoms,
+            "random": checkpoint.random_states(self.fabric),
             "position": {"epoch": self.epoch, "step": self.step},
             "best": self.best,
             "seconds": self.seconds,
