@@ -1,12 +1,12 @@
 """What is seen when, as a function of (seed, epoch) alone; so a killed run can go on where it was.
 
-An epoch is a shuffle of the N samples, cut into ceil(N / B) batches whose sizes differ by at most one
-(no tiny last batch, nothing dropped). A batch is one optimiser step over all ranks: it is cut into
-`accumulate` parts, each part into one share per rank. So the samples of a step do not depend on how many
-devices there are.
+An epoch is a shuffle of the N samples, cut into ceil(N / B) batches whose sizes differ by at most
+one (no tiny last batch, nothing dropped). A batch is one optimiser step over all ranks: it is cut
+into `accumulate` parts, each part into one share per rank. So the samples of a step do not depend
+on how many devices there are.
 
-A loader is asked for (epoch, index), and the randomness of an item (its augmentation) is a function of
-(seed, epoch, index): no worker has a state that would have to be saved.
+A loader is asked for (epoch, index), and the randomness of an item (its augmentation) is a function
+of (seed, epoch, index): no worker has a state that would have to be saved.
 """
 
 import contextlib
@@ -28,7 +28,13 @@ class Order(Sampler[list[Key]]):
     """
 
     def __init__(
-        self, size: int, batch_size: int, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1
+        self,
+        size: int,
+        batch_size: int,
+        seed: int,
+        accumulate: int = 1,
+        rank: int = 0,
+        world: int = 1,
     ):
         self.size, self.seed, self.accumulate = size, seed, accumulate
         self.rank, self.world = rank, world
@@ -37,8 +43,8 @@ class Order(Sampler[list[Key]]):
         smallest = size // self.steps
         if smallest < accumulate * world:
             raise ValueError(
-                f"{size} samples in batches of {batch_size} leave {smallest} for a step, which cannot be "
-                f"shared by {world} devices times {accumulate} accumulation parts; raise "
+                f"{size} samples in batches of {batch_size} leave {smallest} for a step, which "
+                f"cannot be shared by {world} devices times {accumulate} accumulation parts; raise "
                 "trainer.batch_size or lower trainer.accumulate or trainer.devices."
             )
 
@@ -86,7 +92,7 @@ class Keyed(Dataset):
 @contextlib.contextmanager
 def seeded(*key: int) -> Iterator[None]:
     """Inside, every CPU generator starts from `key`; afterwards each is where it was."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     high, low = np.random.SeedSequence(key).generate_state(2).tolist()
     torch.default_generator.manual_seed((high << 32 | low) >> 1)
     np.random.seed(high)  # noqa: NPY002  (whoever uses the old generator must be repeatable too)
@@ -102,8 +108,8 @@ def seeded(*key: int) -> Iterator[None]:
 def training_loader(dataset: Dataset, order: Order, workers: int, pin: bool) -> DataLoader:
     """Batches of a dataset that is asked for (epoch, index) keys, in the given order.
 
-    A loader draws a seed whenever it is started; from a generator of its own, so that starting one more
-    often, as a resumed run does, changes nothing else.
+    A loader draws a seed whenever it is started; from a generator of its own, so that starting one
+    more often, as a resumed run does, changes nothing else.
     """
     return DataLoader(
         dataset,

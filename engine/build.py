@@ -1,8 +1,9 @@
 """From a config to the things that are trained: dataset -> labels -> loss -> model -> optimiser.
 
-The order is the point. The prior, the sample weights and (for a histogram) the bins are fitted to the
-training labels, never configured; the head's width is what the likelihood asks for. A config node with
-`_partial_: true` under `loss` is such a thing to be fitted: it is called with the training labels (N, D).
+The order is the point. The prior, the sample weights and (for a histogram) the bins are fitted to
+the training labels, never configured; the head's width is what the likelihood asks for. A config
+node with `_partial_: true` under `loss` is such a thing to be fitted: it is called with the
+training labels (N, D).
 """
 
 import functools
@@ -62,7 +63,7 @@ def fitted(node: DictConfig, labels: NDArray) -> Any:
 def label_histogram(
     labels: NDArray, step: float, soft: float, point: str, low: float, high: float
 ) -> Histogram:
-    """A Histogram likelihood whose bins of width `step` span the training labels, within [low, high].
+    """A Histogram likelihood with bins of width `step` over the labels that lie in [low, high].
 
     Bins beyond the labels would never be trained, and yet get their share of the softmax.
     """
@@ -86,6 +87,20 @@ def read_backbone(model: Any, path: Path) -> None:
         )
 
 
+def read_state(objective: Any, state: dict[str, Any], path: Path) -> None:
+    """Load a checkpoint's state; only what stage 2 keeps frozen may be missing from it."""
+    try:
+        missing, unexpected = objective.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: made by another model or loss; {error}") from error
+    missing = set(missing) - objective.constant_keys()
+    if missing or unexpected:
+        raise ValueError(
+            f"{path}: made by another model or loss; missing {sorted(missing)[:3]}, unexpected "
+            f"{sorted(unexpected)[:3]}. Use the config it was made with."
+        )
+
+
 def optimizer(cfg: DictConfig, whole: Any) -> Optimizer:
     """Two groups: the model, and the loss's own parameters with a learning rate of their own."""
     loss_parameters = [p for p in whole.loss.parameters() if p.requires_grad]
@@ -98,7 +113,7 @@ def optimizer(cfg: DictConfig, whole: Any) -> Optimizer:
 
 
 def scheduler(cfg: DictConfig, optimiser: Optimizer, steps: int) -> LambdaLR:
-    """The model's learning rate follows the schedule, in epochs; that of the loss stays as it is."""
+    """The model's learning rate follows the schedule, in epochs; that of the loss is constant."""
     schedule = instantiate(cfg.optim.schedule, _partial_=True)
     factors = [lambda step: schedule(step / steps, cfg.trainer.epochs), lambda step: 1.0]
     return LambdaLR(optimiser, factors[: len(optimiser.param_groups)])

@@ -1,8 +1,8 @@
 """Files that are whole or not there: checkpoints above all.
 
-A file is written beside its place, forced to disk, then renamed over the old one; whatever happens in
-between, be it kill -9 or a full disk, the old one stays. Reading unpickles tensors and plain containers
-only (`weights_only=True`), so a checkpoint from elsewhere cannot run code.
+A file is written beside its place, forced to disk, then renamed over the old one; whatever happens
+in between, be it kill -9 or a full disk, the old one stays. Reading unpickles tensors and plain
+containers only (`weights_only=True`), so a checkpoint from elsewhere cannot run code.
 """
 
 import contextlib
@@ -54,8 +54,8 @@ def write(path: Path, content: dict[str, Any]) -> None:
         kept = "the previous one is kept" if path.exists() else "there was none before"
         raise OSError(
             error.errno,
-            f"{path}: the checkpoint could not be written ({error.strerror or error}); {kept}. Free "
-            "some disk space and start the same command again: resume=auto goes on from it",
+            f"{path}: the checkpoint could not be written ({error.strerror or error}); {kept}. "
+            "Free some disk space and start the same command again: resume=auto goes on from it",
         ) from error
 
 
@@ -63,10 +63,12 @@ def read(path: Path) -> dict[str, Any]:
     """A checkpoint that `write` made; anything else is an error that names the file."""
     content = read_plain(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
+        found = (
+            sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
+        )
         raise ValueError(
-            f"{path}: expected a checkpoint of this engine, found {found}. A released checkpoint is "
-            "read by models.released.load, or scripts/evaluate.py released=<file>."
+            f"{path}: expected a checkpoint of this engine, found {found}. A released checkpoint "
+            "is read by models.released.load, or scripts/evaluate.py released=<file>."
         )
     return content
 

@@ -1,25 +1,32 @@
-"""One pass over a split: every sample once over all ranks, metrics summed, predictions kept if asked."""
+"""One pass over a split: every sample once over all ranks, metrics summed, predictions kept."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from hydra.utils import instantiate
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
-from engine.checkpoint import whole as whole_file
+from engine import build, checkpoint
+from engine.batches import evaluation_loader
+from engine.objective import Regression
+from losses import WeightedLoss
+from models.released import load
 
 
 @torch.no_grad()
 def evaluate(
     fabric: Fabric, objective: Any, loader: DataLoader, metrics: Metric, keep: bool = False
 ) -> tuple[dict[str, float], dict[str, NDArray]]:
-    """The report of `metrics`, and if `keep` the arrays index (N,), pred (N, D), target (N, D) in order.
+    """The report of `metrics`, and if `keep` the arrays index (N,), pred (N, D), target (N, D).
 
-    The objective is used as it stands, outside any distributed wrapper; it is left in the mode it had.
+    The objective is used outside any distributed wrapper, and left in the mode it had.
     """
     was_training = objective.training
     objective.eval()
@@ -39,15 +46,49 @@ def evaluate(
     return report, _in_order(fabric, rows) if keep else {}
 
 
+def finished_run(folder: Path, which: str = "best") -> tuple[DictConfig, Any, Any]:
+    """The config of a run, its objective with the weights of a checkpoint, and its metrics."""
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file; run= takes the folder that train.py printed"
+        )
+    cfg: Any = OmegaConf.load(path)
+    cfg.features = {"mode": "none"}  # images are looked at, not tables
+    labels = build.dataset(cfg, "train").labels
+    backbone = None if cfg.backbone is None else Path(cfg.backbone.checkpoint)
+    objective = build.objective(cfg, labels, backbone)
+    weights = folder / "checkpoints" / f"{which}.pt"
+    build.read_state(objective, checkpoint.read(weights)["objective"], weights)
+    return cfg, objective.eval(), instantiate(cfg.metrics, train_labels=labels)
+
+
+def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:
+    """A released checkpoint as an objective, and the metrics of the configured dataset."""
+    labels = build.dataset(cfg, "train").labels
+    objective: nn.Module = Regression(load(path, layout), WeightedLoss(error="l1"))
+    return objective.eval(), instantiate(cfg.metrics, train_labels=labels)
+
+
+def report(
+    fabric: Fabric, cfg: DictConfig, objective: Any, metrics: Any, split: str, batch_size: int
+) -> dict[str, float]:
+    """The metrics of one split of the config's dataset."""
+    loader = evaluation_loader(
+        build.dataset(cfg, split), batch_size, 0, False, fabric.global_rank, fabric.world_size
+    )
+    return evaluate(fabric, fabric.to_device(objective), loader, metrics)[0]
+
+
 def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
-    """predictions.npz: `<split>_pred`, `<split>_target` for each split, rows in the dataset's order."""
+    """predictions.npz: <split>_pred and <split>_target, rows in the dataset's order."""
     arrays = {
         f"{split}_{name}": array
         for split, kept in splits.items()
         for name, array in kept.items()
         if name != "index"
     }
-    with whole_file(path) as file:
+    with checkpoint.whole(path) as file:
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 

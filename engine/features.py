@@ -2,10 +2,10 @@
 
     features (V, N, F):   V augmented views of N images, F numbers each
 
-Epoch e of a head's training then reads view e mod V of its batch instead of running the backbone. The
-tables are HDF5 files in a folder whose name is a hash of what they depend on: the backbone's checkpoint,
-the dataset and its transform, the views. They are made shard by shard, each written whole, so an
-interrupted extraction goes on where it stopped; several ranks share the shards.
+Epoch e of a head's training then reads view e mod V of its batch instead of running the backbone.
+The tables are HDF5 files in a folder whose name is a hash of what they depend on: the backbone's
+checkpoint, the dataset and its transform, the views. They are made shard by shard, each written
+whole, so an interrupted extraction goes on where it stopped; several ranks share the shards.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ class FeatureTable(Dataset):
 def tables(
     fabric: Fabric, cfg: DictConfig, model: Any, splits: dict[str, Any], backbone: Path
 ) -> dict[str, FeatureTable]:
-    """The cached splits, extracted now where they are missing. `splits` gives labels and plain images."""
+    """The cached splits, extracted now where they are missing from the images of `splits`."""
     plan = {"train": cfg.features.views, "val": 1, "test": 1}
     about = _about(cfg, backbone)
     text = json.dumps(about, sort_keys=True, default=str)
@@ -107,11 +107,9 @@ def _about(cfg: DictConfig, backbone: Path) -> dict[str, Any]:
 def extract(
     fabric: Fabric, model: Any, dataset: Any, path: Path, views: int, cfg: DictConfig
 ) -> None:
-    """Write the (views, N, F) table of a dataset to `path`, going on from the shards that are there."""
+    """Write the (views, N, F) table of a dataset, going on from the shards that are there."""
     parts = path.with_suffix(".parts")
-    shards = [
-        (view, start) for view in range(views) for start in range(0, len(dataset), SHARD)
-    ]
+    shards = [(view, start) for view in range(views) for start in range(0, len(dataset), SHARD)]
     mine = [shard for shard in shards[fabric.global_rank :: fabric.world_size]]
     missing = [shard for shard in mine if not _part(parts, *shard).is_file()]
     keys = [

@@ -3,9 +3,9 @@
     <outputs>/<name>/<preset>/seed<seed>-<key>/
         config.yaml  metrics.json  predictions.npz  checkpoints/{last,best}.pt  events...  train.log
 
-The key is a hash of everything in the config that can change a number: not where it runs, how often it
-saves or what it prints, but the contents of the data files it names, and the key of the stage 1 that it
-builds on. A run with metrics.json is finished.
+The key is a hash of everything in the config that can change a number: not where it runs, how often
+it saves or what it prints, but the contents of the data files it names, and the key of the stage 1
+that it builds on. A run with metrics.json is finished.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def folder(cfg: DictConfig, key: str) -> Path:
 
 
 def identity(cfg: DictConfig, stage1: str | None = None) -> str:
-    """Ten digits that change with anything that can change a number; stage1 is the key of stage 1."""
+    """Ten digits that change with whatever can change a number; stage1 is the key of stage 1."""
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
     for key in ("paths", "log", "resume", "rerun", "row"):
         plain.pop(key, None)
@@ -77,11 +77,13 @@ def finished(place: Path) -> dict[str, Any] | None:
     try:
         return {**json.loads(path.read_text()), "folder": str(place)}
     except ValueError as error:
-        raise ValueError(f"{path}: expected JSON, got {error}; remove it or use rerun=true") from error
+        raise ValueError(
+            f"{path}: expected JSON, got {error}; remove it or use rerun=true"
+        ) from error
 
 
 def finish(place: Path, content: dict[str, Any]) -> None:
-    """Write metrics.json, which makes the run a finished one. Numbers that are not finite become null."""
+    """Write metrics.json, which makes the run a finished one."""
     metrics = {k: finite_or_none(v) for k, v in content["metrics"].items()}
     with whole(place / "metrics.json") as file:
         file.write(json.dumps({**content, "metrics": metrics}, indent=2).encode() + b"\n")

@@ -1,6 +1,6 @@
 """What a run tells while it goes on: TensorBoard events, a log file, a progress bar.
 
-Only rank zero writes; the others hold a `Log` that keeps silent, so that the loop needs no questions.
+Only rank zero writes; the others hold a `Log` that keeps silent, so the loop need not ask.
 """
 
 import logging
@@ -51,11 +51,13 @@ class Log:
 
     def hparams(self, settings: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
         if self.writer is not None:
-            kept = {k: v if isinstance(v, bool | int | float) else str(v) for k, v in settings.items()}
+            kept = {
+                k: v if isinstance(v, bool | int | float) else str(v) for k, v in settings.items()
+            }
             self.writer.add_hparams(kept, dict(metrics), run_name=".")
 
     def progress(self, total: int, done: int, show: bool) -> None:
-        """A bar over all steps of the run, with the time left; silent where stderr is no terminal."""
+        """A bar over all steps, with the time left; silent where stderr is no terminal."""
         hidden = True if not (show and self.active) else None  # None: tqdm looks for a terminal
         self.bar = tqdm(total=total, initial=done, disable=hidden, unit="step", dynamic_ncols=True)
 
@@ -76,10 +78,10 @@ class Log:
 
 
 def marginals(labels: NDArray, pred: NDArray, bins: int = 60) -> Figure:
-    """The training labels' histogram beside the distribution of the predictions, per label dimension 0."""
+    """The training labels' histogram beside that of the predictions, in label dimension 0."""
     low = float(min(labels[:, 0].min(), pred[:, 0].min()))
     high = float(max(labels[:, 0].max(), pred[:, 0].max()))
-    edges = np.linspace(low, high if high > low else low + 1, bins + 1)
+    edges = np.linspace(low, high if high > low else low + 1, bins + 1).tolist()
     figure = Figure(figsize=(6, 3), layout="constrained")
     ax = figure.add_subplot()
     ax.hist(labels[:, 0], edges, density=True, color="0.75", label="training labels")

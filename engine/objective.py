@@ -1,8 +1,8 @@
-"""A model and its loss as one module, so that the loss's own parameters (sigma) are moved, averaged over
-ranks, optimised and saved like the model's.
+"""A model and its loss as one module, so that the loss's own parameters (sigma) are moved,
+averaged over ranks, optimised and saved like the model's.
 
-A benchmark whose step is more than `loss(model(input), target)` writes another class with the same five
-methods: forward, predict, terms, constant_keys, end_epoch.
+A benchmark whose step is more than `loss(model(input), target)` writes another class with the same
+five methods: forward, predict, terms, constant_keys, end_epoch.
 
 N: rows of the batch; D: label dimensions; W: the likelihood's width.
 """
@@ -25,9 +25,7 @@ class Regression(nn.Module):
 
     weights: Tensor | None
 
-    def __init__(
-        self, model: Any, loss: Any, weights: Tensor | None = None, cached: bool = False
-    ):
+    def __init__(self, model: Any, loss: Any, weights: Tensor | None = None, cached: bool = False):
         super().__init__()
         self.model, self.loss, self.cached = model, loss, cached
         self.register_buffer("weights", weights, persistent=False)
@@ -47,7 +45,7 @@ class Regression(nn.Module):
 
     @torch.no_grad()
     def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
-        """What the loss is made of, for the log and for the message about a loss that is not finite."""
+        """What the loss is made of: for the log, and for the error if it is not finite."""
         pred, target = pred.detach().float(), batch["target"]
         terms = {"pred_min": float(pred.min()), "pred_max": float(pred.max())}
         if hasattr(self.loss, "prior"):  # Theorem 1's two terms
@@ -63,7 +61,9 @@ class Regression(nn.Module):
         """sigma (or another loss parameter), its mean where there is one per dimension."""
         likelihood = getattr(self.loss, "likelihood", None)
         symbol = getattr(likelihood, "symbol", None)
-        return {} if symbol is None else {symbol: float(getattr(likelihood, symbol).detach().mean())}
+        return (
+            {} if symbol is None else {symbol: float(getattr(likelihood, symbol).detach().mean())}
+        )
 
     def constant_keys(self) -> set[str]:
         """The keys of the state dict that training cannot change."""

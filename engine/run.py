@@ -2,9 +2,10 @@
 
     run(stage 2) = find or run(stage 1), then train the head on its frozen features
 
-A config whose knob is to be chosen on validation (`choose`) is several runs, and its result is the best.
+A config with a knob to be chosen on validation (`choose`) is several runs; its result is the best.
 """
 
+import functools
 import os
 import shutil
 import time
@@ -51,25 +52,35 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         if is_main_process():
             if cfg.rerun or cfg.resume == "never":
                 clear(place)
-            with whole(place / "config.yaml") as file:
-                file.write(OmegaConf.to_yaml(cfg, resolve=True).encode())
+            save_config(cfg, place, backbone)
         if cfg.choose is not None:
             choose(cfg, place)
         else:
             fabric = make_fabric(cfg)
-            fabric.launch(train.fit, cfg, place, backbone)
+            fit = functools.partial(train.fit, cfg=cfg, folder=place, backbone=backbone)
+            fabric.launch(fit)
         done = finished(place)
         if done is None:
             raise RuntimeError(f"{place}: the run ended without metrics.json; see its train.log")
         return done
 
 
+def save_config(cfg: DictConfig, place: Path, backbone: Path | None) -> None:
+    """config.yaml, resolved, with the very checkpoint of stage 1 that the run builds on."""
+    resolved = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))  # pyright: ignore
+    if backbone is not None:
+        resolved.backbone.checkpoint = str(backbone)
+    with whole(place / "config.yaml") as file:
+        file.write(OmegaConf.to_yaml(resolved).encode())
+
+
 def check(cfg: DictConfig) -> None:
     """What can be refused before anything is loaded."""
     if cfg.features.mode == "cached" and (cfg.backbone is None or not cfg.freeze_bn):
         raise ValueError(
-            "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got backbone="
-            f"{cfg.backbone}, freeze_bn={cfg.freeze_bn}. Set freeze_bn=true or features=none."
+            "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got "
+            f"backbone={cfg.backbone}, freeze_bn={cfg.freeze_bn}. Set freeze_bn=true, or "
+            "features=none."
         )
 
 
@@ -102,7 +113,7 @@ def composed(name: str, overrides: list[str]) -> DictConfig:
 
 
 def choose(cfg: DictConfig, place: Path) -> None:
-    """Run the config for each value of the knob `choose.key`; the best on validation is the result."""
+    """Run the config for each value of `choose.key`; the best on validation is the result."""
     start, tried = time.time(), []
     for value in cfg.choose.among:
         one = cfg.copy()
@@ -127,8 +138,10 @@ def choose(cfg: DictConfig, place: Path) -> None:
 
 
 def make_fabric(cfg: DictConfig) -> Fabric:
-    """Devices, nodes and precision as configured. Several devices of one machine are spawned from here;
-    torchrun and SLURM have started their processes already."""
+    """Devices, nodes and precision as configured.
+
+    Several devices of one machine are spawned from here; torchrun and SLURM have done it already.
+    """
     trainer = cfg.trainer
     strategy = trainer.strategy
     if strategy == "auto" and (trainer.devices not in (1, "auto") or trainer.num_nodes > 1):

@@ -63,7 +63,9 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
     if form == "tex":
         body = [" & ".join(line).replace("_", r"\_") + r" \\" for line in [head, *grid]]
         rules = [r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule"]
-        return "\n".join([rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", *rules, r"\end{tabular}", ""])
+        return "\n".join(
+            [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", *rules, r"\end{tabular}", ""]
+        )
     raise ValueError(f"a table is written as {', '.join(FORMATS)}, got {form!r}")
 
 

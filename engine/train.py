@@ -4,13 +4,13 @@
     after each epoch:      validate, keep the best, save
     at the end:            evaluate the best on val and test, write metrics.json
 
-Killed at any moment and started again, it goes on from `last.pt` and, on a CPU, ends at the same bits.
+Killed at any moment and started again, it goes on from `last.pt`; on a CPU to the same bits.
 """
 
 import random
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from engine.tables import meta
 
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
-    """Train in `folder` what the config describes, on the frozen backbone of stage 1 if one is given."""
+    """Train what the config describes in `folder`, on the frozen backbone of stage 1 if given."""
     seed_all(cfg.seed)
     torch.use_deterministic_algorithms(bool(cfg.trainer.deterministic))
     loop = Loop(fabric, cfg, folder, backbone)
@@ -91,7 +91,9 @@ class Loop:
             self.objective.end_epoch()
             report, _ = evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)
             self.epoch, self.step = self.epoch + 1, 0
-            self.log.scalars({f"val/{key}": value for key, value in report.items()}, self.steps_done)
+            self.log.scalars(
+                {f"val/{key}": value for key, value in report.items()}, self.steps_done
+            )
             chosen = self.cfg.select.metric
             self.keep_if_best(report[chosen])
             self.save()
@@ -117,7 +119,12 @@ class Loop:
                 now = time.perf_counter()
                 rates = {f"lr/{i}": g["lr"] for i, g in enumerate(self.optimizer.param_groups)}
                 terms = self.objective.terms(batch, pred)
-                values = {"loss": loss, **terms, **rates, "samples_per_second": seen / (now - since)}
+                values = {
+                    "loss": loss,
+                    **terms,
+                    **rates,
+                    "samples_per_second": seen / (now - since),
+                }
                 self.log.scalars({f"train/{k}": v for k, v in values.items()}, self.steps_done)
                 seen, since = 0, now
             save_every = self.cfg.trainer.checkpoint_every
@@ -125,19 +132,23 @@ class Loop:
                 self.save()
 
     def train_step(self, batches: Any, shares: list[float]) -> tuple[float, dict, torch.Tensor]:
-        """One optimiser step over the accumulation parts: the loss, the last part and its predictions.
+        """One optimiser step: its loss, and the last accumulation part with its predictions.
 
-        A rank's mean is over its own rows, and ranks are averaged; so each is scaled by its part of all
-        rows, and the gradient is that of one process with the joined batch, however ragged the shares.
+        A rank's mean is over its own rows, and ranks are averaged; so each is scaled by its part of
+        all rows, and the gradient is that of one process with the joined batch, however ragged the
+        shares.
         """
         world, total = self.fabric.world_size, 0.0
+        batch, pred = {}, torch.empty(0)
         for part, share in enumerate(shares):
             batch = self.to_device(next(batches))
             with self.fabric.no_backward_sync(self.module, enabled=part + 1 < len(shares)):
                 loss, pred = self.module(batch)
                 count = torch.tensor([len(pred), float(not torch.isfinite(loss))])
                 count = self.fabric.to_device(count)
-                joined = self.fabric.all_reduce(count.clone(), reduce_op="sum") if world > 1 else count
+                joined = (
+                    self.fabric.all_reduce(count.clone(), reduce_op="sum") if world > 1 else count
+                )
                 if joined[1] > 0:
                     self.complain(loss, batch, pred)
                 self.fabric.backward(loss * (share * world * float(count[0] / joined[0])))
@@ -150,7 +161,7 @@ class Loop:
         self.scheduler.step()
         return total, batch, pred
 
-    def complain(self, loss: torch.Tensor, batch: dict, pred: torch.Tensor) -> None:
+    def complain(self, loss: torch.Tensor, batch: dict, pred: torch.Tensor) -> NoReturn:
         terms = {"loss": float(loss.detach()), **self.objective.terms(batch, pred)}
         listed = ", ".join(f"{key}={value:.6g}" for key, value in terms.items())
         raise FloatingPointError(
@@ -165,7 +176,7 @@ class Loop:
         return batch
 
     def keep_if_best(self, score: float) -> None:
-        """Write best.pt where this epoch is the best so far, or where the last one is what counts."""
+        """Write best.pt if this epoch is the best so far, or if the last one is what counts."""
         sign, best = (1 if self.cfg.select.mode == "min" else -1), self.best["score"]
         if best is None or self.cfg.select.which == "last" or sign * score < sign * best:
             self.best = {"score": score, "epoch": self.epoch}
@@ -174,7 +185,7 @@ class Loop:
                 checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
 
     def state(self) -> dict[str, Any]:
-        """The objective's state without what stage 2 keeps frozen, which is in stage 1's checkpoint."""
+        """The objective's state, without what is frozen: that is in stage 1's checkpoint."""
         constant = self.objective.constant_keys()
         return {k: v for k, v in self.objective.state_dict().items() if k not in constant}
 
@@ -204,7 +215,7 @@ class Loop:
             self.log = Log(self.folder, self.fabric.is_global_zero)
             return
         content = checkpoint.read(path)
-        read_state(self.objective, content["objective"], path)
+        build.read_state(self.objective, content["objective"], path)
         self.optimizer.load_state_dict(content["optimizer"])
         self.scheduler.load_state_dict(content["scheduler"])
         self.fabric.strategy.precision.load_state_dict(content["scaler"])
@@ -216,9 +227,9 @@ class Loop:
         self.log.info(f"going on from {path}: epoch {self.epoch}, step {self.step}")
 
     def finish(self) -> None:
-        """Evaluate the chosen epoch, show it, and write metrics.json last: that makes the run finished."""
+        """Evaluate the chosen epoch and write metrics.json, which makes the run a finished one."""
         best = self.folder / "checkpoints" / "best.pt"
-        read_state(self.objective, checkpoint.read(best)["objective"], best)
+        build.read_state(self.objective, checkpoint.read(best)["objective"], best)
         reports, kept = {}, {}
         for split, loader in self.evaluations.items():
             report, kept[split] = evaluate(
@@ -253,20 +264,6 @@ class Loop:
         images = [self.images[int(index)]["input"] for index in test["index"][some]]
         figure = samples(images, test["pred"][some], test["target"][some])
         self.log.figure("samples", figure, self.steps_done)
-
-
-def read_state(objective: Any, state: dict[str, Any], path: Path) -> None:
-    """Load a checkpoint's state; only what stage 2 keeps frozen may be missing from it."""
-    try:
-        missing, unexpected = objective.load_state_dict(state, strict=False)
-    except RuntimeError as error:
-        raise ValueError(f"{path}: made by another model or loss; {error}") from error
-    missing = set(missing) - objective.constant_keys()
-    if missing or unexpected:
-        raise ValueError(
-            f"{path}: made by another model or loss; missing {sorted(missing)[:3]}, unexpected "
-            f"{sorted(unexpected)[:3]}. Use the config it was made with."
-        )
 
 
 def seed_all(*key: int) -> None:

@@ -1,7 +1,7 @@
 """Feature distribution smoothing (Yang et al. 2021), the other half of DIR's LDS + FDS.
 
-Images of neighbouring labels should have neighbouring features. So the mean and variance of the features
-in each label bin b, tracked over epochs, are smoothed over the bins with a kernel k,
+Images of neighbouring labels should have neighbouring features. So the mean and variance of the
+features in each label bin b, tracked over epochs, are smoothed over the bins with a kernel k,
 
     m~_b = sum_b' k(b - b') m_b',      v~_b = sum_b' k(b - b') v_b',
 
@@ -21,11 +21,11 @@ from torch.nn import functional
 
 
 class FDS(nn.Module):
-    """Smooths features during training; does nothing in evaluation, as its caller leaves it out there.
+    """Smooths features during training; in evaluation its caller leaves it out.
 
     Arguments:
         width: F.
-        low, high, step: label bins [low, low + step), ..., up to high; labels outside fall into the end bins.
+        low, high, step: bins [low, low + step), ... up to high; labels outside go to the end bins.
         kernel_size, kernel_sigma: the Gaussian kernel over bins.
         momentum: how much of the running statistics an epoch keeps.
         first_epoch: the first epoch whose features are smoothed.

@@ -18,7 +18,7 @@ Smoothing = Callable[[int], nn.Module]
 
 
 class Regressor(nn.Module):
-    """The base of every model. A subclass says how to make `features` and which children are the head.
+    """The base of every model; a subclass defines `features`, `head` and the head's children.
 
     Arguments:
         width: F.
@@ -57,9 +57,9 @@ class Regressor(nn.Module):
     def freeze(self, freeze_bn: bool) -> Self:
         """Stop learning everything but the head.
 
-        With freeze_bn the backbone is in eval mode for good, so it is one fixed function of the image.
-        Without it, batch-norm goes on using batch statistics and updating the running ones, as the
-        released code does in its second stage.
+        With freeze_bn the backbone is in eval mode for good, so it is one fixed function of the
+        image. Without it, batch-norm goes on using batch statistics and updating the running ones,
+        as the released code does in its second stage.
         """
         self.frozen, self.freeze_bn = True, freeze_bn
         for key, parameter in self.named_parameters():
@@ -74,10 +74,12 @@ class Regressor(nn.Module):
         return self
 
     def constant_keys(self) -> set[str]:
-        """The keys of the state dict that training cannot change, so that a checkpoint may omit them."""
+        """The keys of the state dict that training cannot change: a checkpoint may omit them."""
         if not self.frozen:
             return set()
         learned = {key for key, parameter in self.named_parameters() if parameter.requires_grad}
         if self.freeze_bn:
-            return {key for key in self.state_dict() if key not in learned and not self.in_head(key)}
+            return {
+                key for key in self.state_dict() if key not in learned and not self.in_head(key)
+            }
         return {key for key, p in self.named_parameters() if not p.requires_grad}

@@ -1,6 +1,6 @@
 """The checkpoints that the paper's authors published, in their own key layout.
 
-    {"state_dict": {"module.conv1.weight": ..., "module.linear.weight": ...}, "epoch", "best_loss", "optimizer"}
+    {"state_dict": {"module.conv1.weight": ..., ...}, "epoch", "best_loss", "optimizer"}
 
 The prefix `module.` is DataParallel's. Nothing but tensors and plain containers is unpickled.
 """
@@ -46,7 +46,7 @@ def load(path: str | Path, layout: str) -> nn.Module:
 
 
 def read_plain(path: Path) -> Any:
-    """What a file of torch.save holds, if it is tensors and plain containers; no code is executed."""
+    """What a file of torch.save holds, if that is tensors and plain containers only."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such checkpoint")
     with path.open("rb") as file:
@@ -54,9 +54,9 @@ def read_plain(path: Path) -> Any:
             return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file fails in many ways
             raise ValueError(
-                f"{path}: expected a checkpoint of tensors and plain containers; this file is cut off, "
-                "of another format, or carries code, which is never executed. Fetch or make it again. "
-                f"({type(error).__name__})"
+                f"{path}: expected a checkpoint of tensors and plain containers; this file is cut "
+                "off, of another format, or carries code, which is never executed. Fetch or make "
+                f"it again. ({type(error).__name__})"
             ) from error
 
 
@@ -64,7 +64,9 @@ def _state_dict(path: Path) -> dict[str, Any]:
     content = read_plain(path)
     state = content.get("state_dict") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        found = sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
+        found = (
+            sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
+        )
         raise ValueError(f"{path}: expected a dict with `state_dict`, found {found}")
     return state
 

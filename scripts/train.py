@@ -1,4 +1,8 @@
-"""Run one row of a table, stage 1 included: python scripts/train.py experiment=imdb_wiki/bmc preset=laptop."""
+"""Run one row of a table, stage 1 included.
+
+python scripts/train.py experiment=imdb_wiki/bmc preset=laptop paths=mini
+python scripts/train.py --multirun experiment=imdb_wiki/bmc,imdb_wiki/gai seed=0,1,2
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The order of samples is a function of (seed, epoch); an item's randomness of (seed, epoch, index)."""
+"""Order is a function of (seed, epoch), an item's randomness of (seed, epoch, index)."""
 
 import random
 
@@ -51,7 +51,9 @@ def test_order_depends_on_seed_and_epoch_only_and_can_start_anywhere():
 
 
 def test_too_few_samples_for_the_devices():
-    with pytest.raises(ValueError, match=r"leave 3 for a step.*4 devices.*raise trainer.batch_size"):
+    with pytest.raises(
+        ValueError, match=r"leave 3 for a step.*4 devices.*raise trainer.batch_size"
+    ):
         Order(12, 3, 0, accumulate=1, rank=0, world=4)
 
 

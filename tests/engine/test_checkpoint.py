@@ -40,7 +40,9 @@ def test_full_disk_keeps_the_previous_one(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"last\.pt.*No space left.*the previous one is kept") as error:
+    with pytest.raises(
+        OSError, match=r"last\.pt.*No space left.*the previous one is kept"
+    ) as error:
         checkpoint.write(path, {"epoch": 2})
     assert error.value.errno == errno.ENOSPC
     monkeypatch.undo()
@@ -58,7 +60,9 @@ def test_cut_off_file(tmp_path: Path, kept: float):
         checkpoint.read(path)
 
 
-@pytest.mark.parametrize("save", [torch.save, lambda what, path: path.write_bytes(pickle.dumps(what))])
+@pytest.mark.parametrize(
+    "save", [torch.save, lambda what, path: path.write_bytes(pickle.dumps(what))]
+)
 def test_a_malicious_pickle_is_not_executed(tmp_path: Path, save):
     path, trace = tmp_path / "last.pt", tmp_path / "trace"
     save({"format": checkpoint.FORMAT, "objective": Malicious(trace)}, path)

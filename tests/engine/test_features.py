@@ -100,7 +100,9 @@ def test_the_table_is_keyed_by_the_backbone(faces: Path, tmp_path: Path):
 
 
 def test_cached_features_need_frozen_batch_norm(faces: Path, tmp_path: Path):
-    with pytest.raises(ValueError, match=r"features=cached needs a frozen backbone.*freeze_bn=False"):
+    with pytest.raises(
+        ValueError, match=r"features=cached needs a frozen backbone.*freeze_bn=False"
+    ):
         run(config(faces, tmp_path, STAGE2, "features=cached", "freeze_bn=false"))
     with pytest.raises(ValueError, match=r"features=cached needs a frozen backbone.*backbone=None"):
         run(config(faces, tmp_path, "imdb_wiki/vanilla", "features=cached"))

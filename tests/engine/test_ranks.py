@@ -21,7 +21,6 @@ def state(folder: str) -> dict:
     return checkpoint.read(Path(folder) / "checkpoints" / "last.pt")
 
 
-# Fabric looks for SLURM and warns that a spawned DDP cannot be used in notebooks; gloo warns on exit.
 def test_two_devices_train_as_one(ragged: Path, tmp_path: Path):
     """BMC gathers labels over ranks; with the backbone frozen, the whole stage 2 must agree."""
     cfg = config(ragged, tmp_path, "imdb_wiki/bmc", "trainer.epochs=3")

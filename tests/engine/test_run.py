@@ -78,9 +78,10 @@ def test_a_knob_is_chosen_on_validation(faces: Path, tmp_path: Path):
     assert len(done["candidates"]) == 3
     (power,) = done["chosen"].values()
     assert done["candidates"][str(power)] == min(done["candidates"].values())
-    assert done["metrics"] == json.loads((Path(done["chosen_run"]) / "metrics.json").read_text())[
-        "metrics"
-    ]
+    assert (
+        done["metrics"]
+        == json.loads((Path(done["chosen_run"]) / "metrics.json").read_text())["metrics"]
+    )
     assert (Path(done["folder"]) / "predictions.npz").is_file()
 
 

@@ -16,7 +16,7 @@ SIZE = 16
 
 
 class TinyNet(Regressor):
-    """A convolution with batch-norm and dropout, so that batch statistics and random numbers matter."""
+    """A convolution with batch-norm and dropout: batch statistics and random numbers matter."""
 
     def __init__(self, outputs: int = 1, dropout: float = 0.2, smoothing: Smoothing | None = None):
         super().__init__(8, smoothing)
@@ -33,7 +33,7 @@ class TinyNet(Regressor):
 
 
 def write_faces(folder: Path, train: int = 48, other: int = 12, seed: int = 0) -> Path:
-    """Images whose brightness tells the age, with the CSV of the real data: <folder>/imdb_wiki/..."""
+    """Images whose brightness tells the age, in the layout of the real data."""
     rng = np.random.default_rng(seed)
     root = folder / "imdb_wiki"
     (root / "faces").mkdir(parents=True)
