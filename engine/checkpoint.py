@@ -1,46 +1,22 @@
-"""Files that are whole or not there: checkpoints above all.
+"""Checkpoints: written whole or not at all, and read without running code.
 
-A file is written beside its place, forced to disk, then renamed over the old one; whatever happens
-in between, be it kill -9 or a full disk, the old one stays. Reading unpickles tensors and plain
+Writing goes through `engine.files.whole`, so that kill -9 or a full disk leaves the old one. Reading unpickles tensors and plain
 containers only (`weights_only=True`), so a checkpoint from elsewhere cannot run code.
 """
 
-import contextlib
 import io
-import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 
+from engine.files import whole
 from models.released import read_plain
 
 FORMAT = "balanced-regression checkpoint 1"
-
-
-@contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of `path` once it is complete and on disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too, is on disk
-    finally:
-        os.close(folder)
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from torchmetrics import Metric
 
 from engine import build, checkpoint
 from engine.batches import evaluation_loader
+from engine.files import whole
 from engine.objective import Regression
 from losses import WeightedLoss
 from models.released import load
@@ -88,7 +89,7 @@ def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
         for name, array in kept.items()
         if name != "index"
     }
-    with checkpoint.whole(path) as file:
+    with whole(path) as file:
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 

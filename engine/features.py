@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from engine import build
 from engine.batches import Key, Keyed
-from engine.checkpoint import whole
+from engine.files import whole
 from engine.folder import file_digest, files_of, locked
 
 SHARD = 2048  # images

@@ -18,7 +18,7 @@ from lightning_fabric import Fabric
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from engine import train
-from engine.checkpoint import whole
+from engine.files import whole
 from engine.folder import (
     MACHINE,
     clear,

@@ -19,10 +19,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint import whole
+from rich.console import Console
+from rich.table import Table
+
+from engine.files import whole
 
 PACKAGES = ("torch", "torchvision", "numpy", "lightning-fabric", "scikit-learn")
 FORMATS = ("md", "csv", "tex", "json")
+EXTRAS = "Not in the paper"
 
 
 def cell(values: Sequence[float], paper: float | None = None) -> dict[str, Any]:
@@ -51,22 +55,77 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
     """The table as Markdown, CSV, LaTeX or JSON text."""
     if form == "json":
         return json.dumps(table, indent=2) + "\n"
-    rows = table["rows"]
-    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    if form not in FORMATS:
+        raise ValueError(f"a table is written as {', '.join(FORMATS)}, got {form!r}")
+    sections = {title: rows for title, rows in _sections(table).items() if rows}
+    columns = _columns(table)
     if form == "csv":
-        return _csv(rows, columns)
-    grid = [[row, *(_text(cells.get(c), form) for c in columns)] for row, cells in rows.items()]
+        return _csv(sections, columns)
+    grids = {
+        title: [[row, *(_text(cells.get(c), form) for c in columns)] for row, cells in rows.items()]
+        for title, rows in sections.items()
+    }
     head = ["", *columns]
     if form == "md":
-        lines = [head, ["---", *["---:"] * len(columns)], *grid]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    if form == "tex":
-        body = [" & ".join(line).replace("_", r"\_") + r" \\" for line in [head, *grid]]
-        rules = [r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule"]
-        return "\n".join(
-            [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", *rules, r"\end{tabular}", ""]
-        )
-    raise ValueError(f"a table is written as {', '.join(FORMATS)}, got {form!r}")
+        parts = []
+        for title, grid in grids.items():
+            lines = [head, ["---", *["---:"] * len(columns)], *grid]
+            text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+            parts.append(f"{title}:\n\n{text}" if title else text)
+        return "\n".join(parts)
+    lines = [_tex(head)]
+    for title, grid in grids.items():
+        span = [rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{title}}}}} \\"] if title else []
+        lines += [r"\midrule", *span, *map(_tex, grid)]
+    begin = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"
+    return "\n".join([begin, r"\toprule", *lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _sections(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The rows of the paper, and those that are ours alone."""
+    return {"": table["rows"], EXTRAS: table.get("extras", {})}
+
+
+def _columns(table: Mapping[str, Any]) -> list[str]:
+    rows = [cells for section in _sections(table).values() for cells in section.values()]
+    return list(dict.fromkeys(column for cells in rows for column in cells))
+
+
+def _tex(line: Sequence[str]) -> str:
+    return " & ".join(line).replace("_", r"\_") + r" \\"
+
+
+def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | None = None) -> None:
+    """Print the table, a block of columns at a time: ours, then the paper's and, if given, the
+    committed reference's."""
+    console = Console()
+    console = Console(width=max(console.width, 110))
+    blocks: dict[str, list[str]] = {}
+    for column in _columns(table):
+        blocks.setdefault(column.split("_")[0], []).append(column)
+    known = {} if reference is None else {**reference["rows"], **reference.get("extras", {})}
+    for block, columns in blocks.items():
+        grid = Table(title=f"{title} ({block})", title_justify="left")
+        for head in ("", *columns):
+            grid.add_column(head, justify="left" if not head else "right", no_wrap=True)
+        for section, rows in _sections(table).items():
+            if section and any(column in cells for cells in rows.values() for column in columns):
+                grid.add_section()
+                grid.add_row(f"[italic]{section}")
+            for row, cells in rows.items():
+                if any(column in cells for column in columns):
+                    known_row = known.get(row, {})
+                    grid.add_row(row, *(_beside(cells.get(c), known_row.get(c)) for c in columns))
+        console.print(grid)
+
+
+def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None) -> str:
+    if entry is None:
+        return "-"
+    ours = _text({**entry, "paper": None}, "md")
+    notes = [] if entry["paper"] is None else [f"paper {_number(entry['paper'])}"]
+    notes += [f"ours {_number(reference['mean'])}"] if reference else []
+    return f"{ours}\n[dim]{', '.join(notes)}[/]" if notes else ours
 
 
 def write(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
@@ -89,17 +148,20 @@ def _text(entry: Mapping[str, Any] | None, form: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+    """Three digits after the point, two from ten on; what would be shown as zero keeps its size."""
+    text = f"{value:.2f}" if abs(value) >= 10 else f"{value:.3f}"
+    return text if float(text) or not value else f"{value:.0e}"
 
 
-def _csv(rows: Mapping[str, Any], columns: Sequence[str]) -> str:
+def _csv(sections: Mapping[str, Any], columns: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["row", "column", "mean", "std", "seeds", "paper"])
-    for row, cells in rows.items():
-        for column in (column for column in columns if column in cells):
-            entry = cells[column]
-            writer.writerow([row, column, *(entry[k] for k in ("mean", "std", "seeds", "paper"))])
+    for rows in sections.values():
+        for row, cells in rows.items():
+            for column in (column for column in columns if column in cells):
+                values = (cells[column][key] for key in ("mean", "std", "seeds", "paper"))
+                writer.writerow([row, column, *values])
     return text.getvalue()
 
 

@@ -44,7 +44,7 @@ def gaussian_rows(
     log_sigma = torch.log(s).sum() if s.ndim else dims * _log(s)
     if s.ndim == 0 and s.device.type == "cpu" and is_eager(pred):
         s = s.item()  # Python's arithmetic on one number is faster than torch's
-    evidence = _one_dimensional if dims == 1 else _many_dimensional
+    evidence: Any = _labels if components[1] is None else _mixture
     value, slope, swell = evidence(x, s, *components, learned)
     r = x - target
     pull = r / s**2
@@ -60,14 +60,47 @@ def gaussian_rows(
     return _attach(rows, pred, to_pred, sigma, to_sigma)
 
 
-def _one_dimensional(
-    x: Tensor, sigma: Tensor | float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
+def _labels(
+    x: Tensor, sigma: Any, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """f (N,) without its 2 pi, df/dx (N, 1) and df/dsigma (N, 1)."""
-    total = sigma**2 if v is None else v + sigma**2  # () or (K,)
+    """Single labels: f (N,) without its 2 pi, df/dx (N, D), df/dsigma (N, D) or (N, 1)."""
+    dims = x.shape[-1]
+    one_sigma = not isinstance(sigma, Tensor) or not sigma.ndim
+    middle = c.mean(0)  # keeps differences of large labels from cancelling
+    u, c = (x - middle) / sigma, (c - middle) / sigma
+    if dims == 1:
+        r = u - c[:, 0]  # (N, K)
+        logits = torch.addcmul(log_w, r, r, value=-0.5)
+    else:  # |r|^2 through one matrix product: (N, K, D) is never made
+        r = None
+        one = torch.ones_like(u[:, :1])
+        half = (log_w - (c * c).sum(-1) / 2)[:, None]
+        logits = torch.cat([u, one], -1) @ torch.cat([c, half], -1).mT  # short of -|u|^2 / 2
+    share = torch.softmax(logits, -1)
+    log_norm = dims * _log(sigma) if one_sigma else _log(sigma).sum()
+    value = logits.amax(-1) - share.amax(-1).log() - log_norm
+    if r is None:
+        value = value - (u * u).sum(-1) / 2
+    mean = share @ c
+    slope = (mean - u) / sigma
+    if not learned:
+        return value, slope, slope
+    if r is not None:
+        square = (share * r * r).sum(-1, keepdim=True) - 1
+    else:
+        square = u * (u - 2 * mean) + share @ (c * c) - 1
+        square = square.sum(-1, keepdim=True) if one_sigma else square
+    return value, slope, square / sigma
+
+
+def _mixture(
+    x: Tensor, sigma: Any, c: Tensor, v: Tensor, log_w: Tensor, learned: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Components with a variance, in one dimension: f (N,), df/dx (N, 1), df/dsigma (N, 1)."""
+    total = v + sigma**2  # (K,)
     r = x - c[:, 0]  # (N, K)
     pull = r / total
-    logits = torch.addcmul(log_w - _log(total) / 2, r, pull, value=-0.5)
+    logits = torch.addcmul(log_w - total.log() / 2, r, pull, value=-0.5)
     share = torch.softmax(logits, -1)
     value = logits.amax(-1) - share.amax(-1).log()
     pulls = share * pull
@@ -76,26 +109,6 @@ def _one_dimensional(
         return value, slope, slope
     stretch = torch.addcmul(-share / total, pulls, pull)
     return value, slope, sigma * stretch.sum(-1, keepdim=True)
-
-
-def _many_dimensional(
-    x: Tensor, sigma: Tensor | float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for single labels, |r|^2 through one matrix product: (N, K, D) is never made."""
-    middle = c.mean(0)  # keeps |u|^2 + |c|^2 - 2 u.c from cancelling
-    u, c = (x - middle) / sigma, (c - middle) / sigma
-    logits = torch.addmm(log_w - (c * c).sum(-1) / 2, u, c.mT)  # (N, K)
-    share = torch.softmax(logits, -1)
-    one_sigma = not isinstance(sigma, Tensor) or not sigma.ndim
-    log_norm = x.shape[-1] * _log(sigma) if one_sigma else _log(sigma).sum()
-    value = logits.amax(-1) - share.amax(-1).log() - (u * u).sum(-1) / 2 - log_norm
-    mean = share @ c
-    slope = (mean - u) / sigma
-    if not learned:
-        return value, slope, slope
-    square = u * (u - 2 * mean) + share @ (c * c) - 1
-    square = square.sum(-1, keepdim=True) if one_sigma else square
-    return value, slope, square / sigma
 
 
 def _log(x: Any) -> Any:

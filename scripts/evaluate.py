@@ -12,7 +12,7 @@ from lightning_fabric import Fabric  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from engine import evaluate  # noqa: E402
-from engine.checkpoint import whole  # noqa: E402
+from engine.files import whole  # noqa: E402
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="evaluate")

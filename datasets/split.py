@@ -1,0 +1,64 @@
+"""Balanced splits: a long-tailed training set, validation and test sets as flat as the data allow.
+
+For every integer age 0..120 with c images, n = min(c // 3, cap) go to val, n to test, the rest to
+train. Ages above 120 go to train. N is the number of images.
+"""
+
+import hashlib
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from datasets import images
+from datasets.store import Progress
+
+LAST_AGE = 120
+
+
+def balanced_split(
+    ages: np.ndarray, cap: int, seed: int, together: Sequence[Sequence[int]] = ()
+) -> np.ndarray:
+    """(N,) ages -> (N,) of "train", "val", "test".
+
+    `together` lists groups of images that must not be on two sides, such as identical ones: all of
+    them train. An age keeps its n as long as enough of its images are in no group.
+    """
+    generator = random.Random(seed)
+    years = np.floor(np.asarray(ages)).astype(int)
+    grouped = {index for group in together for index in group}
+    split = np.full(len(years), "train", dtype="<U5")
+    for age in range(LAST_AGE + 1):
+        members = np.flatnonzero(years == age).tolist()
+        generator.shuffle(members)
+        free = [index for index in members if index not in grouped]
+        n = min(len(members) // 3, cap, len(free) // 2)
+        split[free[:n]] = "val"
+        split[free[n : 2 * n]] = "test"
+    return split
+
+
+def identical_images(files: Sequence[Path], progress: Progress = iter) -> list[list[int]]:
+    """Groups (two or more indices each) of files with the same bytes, in order of first appearance.
+
+    Only files of equal length are hashed.
+    """
+    by_length = defaultdict(list)
+    for index, file in enumerate(progress(files)):
+        try:
+            by_length[file.stat().st_size].append(index)
+        except FileNotFoundError:
+            images.read_bytes(file)  # raises, saying what to do
+    by_hash = defaultdict(list)
+    for length, indices in by_length.items():
+        for index in indices if len(indices) > 1 else ():
+            digest = hashlib.blake2b(images.read_bytes(files[index])).digest()
+            by_hash[length, digest].append(index)
+    return sorted(group for group in by_hash.values() if len(group) > 1)
+
+
+def sides(groups: Sequence[Sequence[int]], split: np.ndarray) -> list[set[str]]:
+    """For each group of identical images, the splits it is found in; two or more mean a leak."""
+    return [{str(split[index]) for index in group} for group in groups]

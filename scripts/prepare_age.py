@@ -1,0 +1,89 @@
+"""Make an age dataset's CSV, balanced split and packed store (configs/prepare_age.yaml)."""
+
+import csv
+import sys
+from collections import Counter
+from pathlib import Path
+
+# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import hydra  # noqa: E402
+import numpy as np  # noqa: E402
+from omegaconf import DictConfig  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+from datasets import imdb_wiki, sources  # noqa: E402
+from datasets.split import balanced_split, identical_images, sides  # noqa: E402
+
+SOURCES = {"imdb_wiki": sources.imdb_wiki, "agedb": sources.agedb, "utkface": sources.utkface}
+
+
+def prepare(cfg: DictConfig) -> None:
+    root, target = Path(cfg.root), Path(cfg.csv)
+    if target.is_file() and not cfg.overwrite:
+        print(f"{target} is there and stays as it is (overwrite=true makes it again).")
+    else:
+        make_csv(cfg, root, target)
+    report(imdb_wiki.read_csv(target))
+    if cfg.pack is not None:
+        packed = imdb_wiki.pack(
+            target, root, cfg.store, cfg.pack, lambda files: tqdm(files, desc="packing")
+        )
+        print(f"{packed.path}: {len(packed)} images of {cfg.pack} px.")
+
+
+def make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
+    """Read the ages, look for identical images, split, write."""
+    if cfg.source not in SOURCES:
+        raise ValueError(f"source must be one of {', '.join(SOURCES)}; got {cfg.source!r}.")
+    ages, paths = SOURCES[cfg.source](root)
+    if cfg.drop_missing:
+        here = [index for index, path in enumerate(paths) if (root / path).is_file()]
+        print(f"{len(paths) - len(here)} of {len(paths)} images are not on the disk: left out.")
+        ages, paths = ages[here], [paths[index] for index in here]
+    files = [root / path for path in paths]
+    groups = identical_images(files, lambda files: tqdm(files, desc="looking for identical images"))
+    split = balanced_split(ages, cfg.cap, cfg.seed, groups if cfg.identical_on_one_side else ())
+    report_identical(target.with_name(f"{target.stem}_identical.csv"), groups, ages, paths, split)
+    imdb_wiki.write_csv(target, ages.tolist(), paths, split.tolist())
+
+
+def report(rows: list[imdb_wiki.Row]) -> None:
+    """Print images per split and ages per shot (many: over 100 training images, few: under 20)."""
+    counts = Counter(row.split for row in rows)
+    print(", ".join(f"{name} {counts[name]:,}" for name in imdb_wiki.SPLITS), "images")
+    train = Counter(int(row.age) for row in rows if row.split == "train")
+    shots = Counter(
+        "many" if n > 100 else "medium" if n >= 20 else "few"
+        for n in (train[age] for age in {int(row.age) for row in rows})
+    )
+    print(", ".join(f"{name} {shots[name]}" for name in ("many", "medium", "few")), "shot ages")
+
+
+def report_identical(
+    file: Path, groups: list[list[int]], ages: np.ndarray, paths: list[str], split: np.ndarray
+) -> None:
+    """Say how many images exist more than once, and list them in a CSV beside the dataset's."""
+    leaks = sum(len(found) > 1 for found in sides(groups, split))
+    conflicts = sum(len({float(ages[index]) for index in group}) > 1 for group in groups)
+    print(
+        f"{sum(map(len, groups))} images are copies of one another, in {len(groups)} groups; "
+        f"{leaks} groups are on two sides of the split, {conflicts} have more than one age."
+    )
+    if groups:
+        with file.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(["group", "age", "path", "split"])
+            for number, group in enumerate(groups):
+                writer.writerows([number, ages[i], paths[i], split[i]] for i in group)
+        print(f"They are listed in {file}.")
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_age")
+def main(cfg: DictConfig) -> None:
+    prepare(cfg)
+
+
+if __name__ == "__main__":
+    main()

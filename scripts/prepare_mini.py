@@ -1,0 +1,32 @@
+"""Draw the mini datasets in the on-disk formats of the real ones: see configs/prepare_mini.yaml."""
+
+import sys
+from pathlib import Path
+
+# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import hydra  # noqa: E402
+from omegaconf import DictConfig  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+from datasets.imdb_wiki import read_csv  # noqa: E402
+from scripts.prepare_age import report  # noqa: E402
+from synthetic.faces import write_faces  # noqa: E402
+
+
+def draw(cfg: DictConfig) -> None:
+    drawn = write_faces(
+        cfg.folder, cfg.images, cfg.size, cfg.cap, cfg.seed, lambda x: tqdm(x, desc="drawing faces")
+    )
+    print(f"{cfg.folder}: {'drawn' if drawn else 'already there, nothing to do'}.")
+    report(read_csv(Path(cfg.folder) / "imdb_wiki.csv"))
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_mini")
+def main(cfg: DictConfig) -> None:
+    draw(cfg)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""All runs of a method at once: one batched program over columns x seeds.
+
+A run is one nn.Linear and one loss. R runs of one shape are stacked: weights (R, D, F), sigma
+(R,), and so on. `torch.func.vmap` carries the very loss modules over the stack, and elementwise
+optimisers (SGD, Adam) treat the runs as if each had its own. So a step costs about what a single
+run's costs.
+
+R: runs; n: samples; B: batch; F: inputs; D: label dimensions.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from losses import BalancedLoss
+from synthetic.problems import Problem, make_splits
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a family of problems is trained; the numbers are in configs/synthetic.yaml."""
+
+    epochs: int
+    optimizer: str  # a class of torch.optim
+    learning_rate: float
+    sigma_learning_rate: float
+    momentum: float | None
+    samples: int
+    held_out: int
+    batch: int
+    validations: int  # how often, evenly over the epochs
+
+
+@dataclass(frozen=True)
+class State:
+    """R runs at one moment: losses and errors (R,), weight (R, D, F), bias (R, D), sigma (R,)."""
+
+    loss: Tensor  # on validation pairs, in nats: comparable while sigma moves
+    mse: Tensor  # on the test set
+    weight: Tensor
+    bias: Tensor
+    sigma: Tensor  # NaN where the loss has none
+
+    def better(self, other: "State") -> "State":
+        """Run by run, the state of lower validation loss."""
+        first = self.loss <= other.loss
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
+        return State(*(torch.where(first.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
+
+
+class Objective(nn.Module):
+    """A loss as training sees it, or in nats, as validation compares it while sigma moves."""
+
+    def __init__(self, loss: nn.Module):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, pred: Tensor, target: Tensor, density: Tensor, nats: bool) -> Tensor:
+        if not isinstance(self.loss, BalancedLoss):
+            return self.loss(pred, target, 1 / density)  # the baseline that knows p_train itself
+        return self.loss.rows(pred, target).mean() if nats else self.loss(pred, target)
+
+
+class Runs:
+    """R = len(problems) x len(seeds) runs of one method, in that order."""
+
+    def __init__(
+        self,
+        make_loss: Callable[[Problem], nn.Module],
+        problems: Sequence[Problem],
+        seeds: Sequence[int],
+        training: Training,
+        device: str = "cpu",
+    ):
+        self.training, self.device = training, device
+        pairs = [(problem, seed) for problem in problems for seed in seeds]
+        splits = [make_splits(p, s, training.samples, training.held_out) for p, s in pairs]
+        self.data = {
+            (part, field): torch.stack([getattr(s[part], field) for s in splits]).to(device)
+            for part in ("train", "val", "test")
+            for field in ("x", "y", "density")
+        }
+        objectives = [Objective(make_loss(problem)).to(device) for problem, _ in pairs]
+        self.objective = objectives[0]
+        self.parameters, self.buffers = stack_module_state(objectives)
+        shape = self.data["train", "y"].shape[-1], self.data["train", "x"].shape[-1]
+        starts = [_start(seed, *shape) for _, seed in pairs]
+        self.weight = torch.stack([weight for weight, _ in starts]).to(device).requires_grad_()
+        self.bias = torch.stack([bias for _, bias in starts]).to(device).requires_grad_()
+        self.generators = [torch.Generator().manual_seed(seed) for _, seed in pairs]
+
+    def train(self, report: Callable[[int, State], None] = lambda epoch, state: None) -> State:
+        """Every run trained to the end; the state of the epoch that validated best, run by run.
+
+        Deviation: the released 1-D script selects an epoch too, but then tests the last one.
+        """
+        optimizer = self._optimizer()
+        schedule = CosineAnnealingLR(optimizer, self.training.epochs)
+        every = max(1, self.training.epochs // self.training.validations)
+        best = None
+        step, shape = None, None
+        for epoch in range(1, self.training.epochs + 1):
+            for rows in self._shuffled().split(self.training.batch, dim=1):
+                if step is None or rows.shape != shape:
+                    step, shape = self._gradient_program(rows), rows.shape
+                for variable, gradient in zip(self._variables(), step(rows), strict=True):
+                    variable.grad = gradient
+                optimizer.step()
+            schedule.step()
+            if epoch % every == 0 or epoch == self.training.epochs:
+                state = self.state()
+                best = state if best is None else best.better(state)
+                report(epoch, state)
+        assert best is not None, "at least one epoch"
+        return best
+
+    def losses(self, part: str, rows: Tensor, nats: bool = False, variables=None) -> Tensor:
+        """The loss of each run on the given rows of its own data: (R, B) -> (R,)."""
+        weight, bias, *parameters = variables or self._variables()
+        x, y, density = (_take(self.data[part, field], rows) for field in ("x", "y", "density"))
+        pred = torch.baddbmm(bias[:, None], x, weight.mT)
+
+        def one(parameters, buffers, *batch):
+            return functional_call(self.objective, (parameters, buffers), (*batch, nats))
+
+        named = dict(zip(self.parameters, parameters, strict=True))
+        return vmap(one)(named, self.buffers, pred, y, density)
+
+    def _variables(self) -> list[Tensor]:
+        return [self.weight, self.bias, *self.parameters.values()]
+
+    def _gradient_program(self, rows: Tensor) -> Callable[[Tensor], list[Tensor]]:
+        """rows (R, B) -> the gradients of every variable, as a flat list of tensor operations.
+
+        The vmapped loss and its backward pass are traced once. What is run is what they did,
+        without the bookkeeping, and without what only the loss's value needs.
+        """
+
+        def gradients(rows: Tensor, *variables: Tensor) -> tuple[Tensor, ...]:
+            summed = lambda *v: self.losses("train", rows, variables=v).sum()  # noqa: E731
+            return grad(summed, argnums=tuple(range(len(variables))))(*variables)
+
+        program = make_fx(gradients)(rows, *(v.detach() for v in self._variables()))
+        program.graph.eliminate_dead_code()
+        program.recompile()
+        return lambda rows: program(rows, *(v.detach() for v in self._variables()))
+
+    @torch.no_grad()
+    def state(self) -> State:
+        """How the runs stand."""
+        runs, count = len(self.weight), self.training.held_out
+        rows = torch.arange(count, device=self.device).expand(runs, -1)
+        parts = [self.losses("val", r, nats=True) for r in rows.split(self.training.batch, dim=1)]
+        pred = torch.baddbmm(self.bias[:, None], self.data["test", "x"], self.weight.mT)
+        miss = pred - self.data["test", "y"]
+        scales = {**self.buffers, **self.parameters}
+        found = [v for k, v in scales.items() if k.endswith((".sigma", ".scale"))]
+        sigma = found[0] if found else torch.full((runs,), torch.nan)
+        return State(
+            torch.stack(parts).mean(0),
+            miss.square().mean((1, 2)),
+            *(tensor.detach().clone() for tensor in (self.weight, self.bias, sigma)),
+        )
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        t = self.training
+        groups = [{"params": [self.weight, self.bias], "lr": t.learning_rate}]
+        if self.parameters:
+            groups.append({"params": [*self.parameters.values()], "lr": t.sigma_learning_rate})
+        options = {"fused": True} | ({} if t.momentum is None else {"momentum": t.momentum})
+        return getattr(torch.optim, t.optimizer)(groups, **options)
+
+    def _shuffled(self) -> Tensor:
+        """(R, n): a fresh order of the training pairs for every run."""
+        count = self.training.samples
+        orders = [torch.randperm(count, generator=generator) for generator in self.generators]
+        return torch.stack(orders).to(self.device)
+
+
+def _take(values: Tensor, rows: Tensor) -> Tensor:
+    """(R, n, ...), (R, B) -> (R, B, ...)."""
+    return values[torch.arange(len(rows), device=rows.device)[:, None], rows]
+
+
+def _start(seed: int, dims: int, features: int) -> tuple[Tensor, Tensor]:
+    """The weight and bias that torch gives a fresh nn.Linear, from a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    bound = features**-0.5
+    sizes = (dims, features), (dims,)
+    weight, bias = (torch.rand(size, generator=generator) * 2 * bound - bound for size in sizes)
+    return weight, bias

@@ -1,0 +1,98 @@
+"""The prepare scripts through their configs: CSV, report, identical images, packed store."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from datasets import AgeDataset
+from datasets.imdb_wiki import read_csv
+from scripts import prepare_age, prepare_mini
+from tests.datasets.conftest import write_jpeg
+
+CONFIGS = str(Path(__file__).resolve().parents[2] / "configs")
+
+
+def settings(name: str, *overrides: str):
+    with initialize_config_dir(CONFIGS, version_base="1.3"):
+        return compose(name, list(overrides))
+
+
+@pytest.fixture
+def utkface(tmp_path):
+    """Nine people of 20 and nine of 70, one of the young and one of the old with the same bytes."""
+    for index in range(18):
+        age = 20 if index < 9 else 70
+        write_jpeg(tmp_path / f"UTKFace/{age}_0_0_{index:02d}.jpg", 40, 40, seed=index)
+    shutil.copy(tmp_path / "UTKFace/20_0_0_00.jpg", tmp_path / "UTKFace/70_0_0_09.jpg")
+    return tmp_path
+
+
+def prepare(root, *overrides):
+    cfg = settings("prepare_age", "source=utkface", f"root={root}", *overrides)
+    prepare_age.prepare(cfg)
+    return read_csv(root / "utkface.csv")
+
+
+def test_csv_split_and_report(utkface, capsys):
+    rows = prepare(utkface, "cap=2")
+    assert [row.split for row in rows if row.age == 20].count("val") == 2
+    assert len(rows) == 18
+    out = capsys.readouterr().out
+    assert "train 10, val 4, test 4 images" in out
+    assert "many 0, medium 0, few 2 shot ages" in out
+    assert "2 images are copies of one another, in 1 groups" in out
+    assert "1 have more than one age" in out
+    listed = (utkface / "utkface_identical.csv").read_text().splitlines()
+    assert listed[0] == "group,age,path,split"
+    assert len(listed) == 3
+
+
+def test_identical_images_on_one_side(utkface, capsys):
+    rows = prepare(utkface, "cap=3", "identical_on_one_side=true")
+    twins = {row.split for row in rows if row.path[-6:] in ("00.jpg", "09.jpg")}
+    assert twins == {"train"}
+    assert "0 groups are on two sides" in capsys.readouterr().out
+
+
+def test_csv_that_is_there_stays_and_is_packed(utkface):
+    text = "age,path,split\n20,UTKFace/20_0_0_00.jpg,train\n"
+    (utkface / "utkface.csv").write_text(text)
+    assert len(prepare(utkface, "pack=32")) == 1
+    assert (utkface / "utkface.csv").read_text() == text
+    packed = utkface / "utkface_32.h5"
+    dataset = AgeDataset(utkface / "utkface.csv", utkface, "train", 32, store=packed)
+    assert dataset[0]["input"].shape == (3, 32, 32)
+    assert len(prepare(utkface, "overwrite=true")) == 18
+
+
+def test_missing_images_are_an_error_or_left_out(utkface):
+    (utkface / "labels.csv").write_text("age,path\n1,UTKFace/20_0_0_01.jpg\n2,gone.jpg\n")
+    with pytest.raises(FileNotFoundError, match=r"gone\.jpg"):
+        prepare(utkface)
+    assert not (utkface / "utkface.csv").exists()
+    assert [row.age for row in prepare(utkface, "drop_missing=true")] == [1]
+
+
+@pytest.mark.parametrize(("source", "cap"), [("imdb_wiki", 150), ("agedb", 30), ("utkface", 50)])
+def test_cap_follows_the_source(source, cap):
+    assert settings("prepare_age", f"source={source}", "root=x").cap == cap
+
+
+def test_imdb_wiki_config_needs_only_a_root():
+    cfg = settings("prepare_imdb_wiki", "root=data")
+    assert (cfg.source, cfg.csv, cfg.cap) == ("imdb_wiki", "data/imdb_wiki.csv", 150)
+
+
+def test_unknown_source(tmp_path):
+    with pytest.raises(ValueError, match="one of imdb_wiki, agedb, utkface; got 'faces'"):
+        prepare_age.prepare(settings("prepare_age", "source=faces", f"root={tmp_path}", "cap=1"))
+
+
+def test_mini_is_drawn_from_its_config(tmp_path, capsys):
+    cfg = settings("prepare_mini", f"folder={tmp_path / 'mini'}", "images=40", "size=16")
+    prepare_mini.draw(cfg)
+    prepare_mini.draw(cfg)
+    assert "already there" in capsys.readouterr().out
+    assert len(read_csv(tmp_path / "mini/imdb_wiki.csv")) == 40
