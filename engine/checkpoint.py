@@ -1,7 +1,8 @@
 """Checkpoints: written whole or not at all, and read without running code.
 
-Writing goes through `engine.files.whole`, so that kill -9 or a full disk leaves the old one. Reading unpickles tensors and plain
-containers only (`weights_only=True`), so a checkpoint from elsewhere cannot run code.
+Writing goes through `engine.files.whole`, so that kill -9 or a full disk leaves the old one.
+Reading unpickles tensors and plain containers only (`weights_only=True`), so a checkpoint from
+elsewhere cannot run code.
 """
 
 import io

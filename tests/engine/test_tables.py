@@ -35,7 +35,7 @@ def test_every_format_is_written(tmp_path: Path):
     assert json.loads(paths[3].read_text()) == TABLE
     markdown = paths[0].read_text().splitlines()
     assert markdown[0] == "|  | bmae | mae |"
-    assert markdown[3] == "| BMC | 13.00 ± 1.00 (12.69) | - |"
+    assert markdown[3] == "| BMC | 13.00 ± 1.000 (12.69) | - |"
     rows = list(csv.DictReader(paths[1].read_text().splitlines()))
     assert rows[2] == {
         "row": "BMC",
@@ -45,7 +45,7 @@ def test_every_format_is_written(tmp_path: Path):
         "seeds": "3",
         "paper": "12.69",
     }
-    assert r"BMC & 13.00 $\pm$ 1.00 (12.69) & --" in paths[2].read_text()
+    assert r"BMC & 13.00 $\pm$ 1.000 (12.69) & --" in paths[2].read_text()
 
 
 def test_meta_says_where_numbers_come_from():
