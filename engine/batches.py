@@ -24,7 +24,8 @@ Key = tuple[int, int]  # epoch, index
 class Order(Sampler[list[Key]]):
     """The batch sampler of training: yields this rank's share of every part of every batch.
 
-    `epoch` and `start` (the first batch to give) are set before each pass.
+    With `epoch_size` an epoch is that many samples, the first of the shuffle. `epoch` and `start`
+    (the first batch to give) are set before each pass.
     """
 
     def __init__(
@@ -35,22 +36,24 @@ class Order(Sampler[list[Key]]):
         accumulate: int = 1,
         rank: int = 0,
         world: int = 1,
+        epoch_size: int | None = None,
     ):
         self.size, self.seed, self.accumulate = size, seed, accumulate
         self.rank, self.world = rank, world
-        self.steps = -(-size // batch_size)
+        self.drawn = size if epoch_size is None else min(size, epoch_size)
+        self.steps = -(-self.drawn // batch_size)
         self.epoch, self.start = 0, 0
-        smallest = size // self.steps
+        smallest = self.drawn // self.steps
         if smallest < accumulate * world:
             raise ValueError(
-                f"{size} samples in batches of {batch_size} leave {smallest} for a step, which "
+                f"{self.drawn} samples in batches of {batch_size} leave {smallest} for a step, which "
                 f"cannot be shared by {world} devices times {accumulate} accumulation parts; raise "
                 "trainer.batch_size or lower trainer.accumulate or trainer.devices."
             )
 
     def permutation(self) -> np.ndarray:
-        """(N,) the sample order of the epoch."""
-        return np.random.default_rng([self.seed, self.epoch]).permutation(self.size)
+        """The samples of the epoch in their order."""
+        return np.random.default_rng([self.seed, self.epoch]).permutation(self.size)[: self.drawn]
 
     def batches(self) -> list[np.ndarray]:
         """The samples of each step, over all ranks."""

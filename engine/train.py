@@ -57,7 +57,13 @@ class Loop:
         else:
             splits["train"] = Keyed(splits["train"], cfg.seed)
         self.order = Order(
-            len(self.labels), trainer.batch_size, cfg.seed, trainer.accumulate, rank, world
+            len(self.labels),
+            trainer.batch_size,
+            cfg.seed,
+            trainer.accumulate,
+            rank,
+            world,
+            trainer.epoch_size,
         )
         self.loader = training_loader(splits["train"], self.order, workers, pin)
         self.evaluations = {

@@ -50,6 +50,14 @@ def test_order_depends_on_seed_and_epoch_only_and_can_start_anywhere():
     assert keys(order, epoch=1, start=3) == keys(order, epoch=1)[3:]
 
 
+def test_an_epoch_can_be_a_part_of_the_data():
+    order = Order(100, 16, seed=0, epoch_size=40)
+    first, second = ([i for part in keys(order, e) for _, i in part] for e in (0, 1))
+    assert len(set(first)) == len(set(second)) == 40
+    assert set(first) != set(second)
+    assert order.steps == 3
+
+
 def test_too_few_samples_for_the_devices():
     with pytest.raises(
         ValueError, match=r"leave 3 for a step.*4 devices.*raise trainer.batch_size"
