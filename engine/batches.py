@@ -46,9 +46,9 @@ class Order(Sampler[list[Key]]):
         smallest = self.drawn // self.steps
         if smallest < accumulate * world:
             raise ValueError(
-                f"{self.drawn} samples in batches of {batch_size} leave {smallest} for a step, which "
-                f"cannot be shared by {world} devices times {accumulate} accumulation parts; raise "
-                "trainer.batch_size or lower trainer.accumulate or trainer.devices."
+                f"{self.drawn} samples in batches of {batch_size} leave {smallest} for a step, "
+                f"which cannot be shared by {world} devices times {accumulate} accumulation parts; "
+                "raise trainer.batch_size or lower trainer.accumulate or trainer.devices."
             )
 
     def permutation(self) -> np.ndarray:

@@ -1,6 +1,6 @@
 """A table of runs: each row is an experiment, each number a mean over seeds, beside the paper's.
 
-    table config:  columns, rows {row: {experiment, overrides, seeds}}, extras, paper {row: [numbers]}
+    a table's config: columns, rows {row: {experiment, overrides, seeds}}, paper {row: [numbers]}
 
 The runs are found by their configs; those that are missing are run.
 """

@@ -1,4 +1,4 @@
-"""What a loss costs in training: seconds per iteration and peak memory, as in the paper's cost table.
+"""What a loss costs in training: seconds per iteration and peak memory, as the paper measures.
 
 Each row is measured in a process of its own, so that one row's memory is not another's. The images
 are random numbers: a step costs the same whatever they show.

@@ -143,9 +143,11 @@ def _rows(
         generator=torch.Generator(),
     )
     model = fabric.to_device(model).eval()
+    form = torch.channels_last if cfg.trainer.channels_last else torch.contiguous_format
     for batch in loader:
+        images = fabric.to_device(batch["input"]).to(memory_format=form)
         with fabric.autocast():
-            features = model.features(fabric.to_device(batch["input"]))
+            features = model.features(images)
         yield from features.float().cpu().numpy()
 
 

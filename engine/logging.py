@@ -17,6 +17,13 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 
+class Console(logging.Handler):
+    """Lines on stderr that do not break a progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
 class Log:
     """TensorBoard and `train.log` of one run folder.
 
@@ -32,7 +39,7 @@ class Log:
         self.bar: tqdm | None = None
         if active:
             form = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
-            handlers = logging.FileHandler(folder / "train.log"), logging.StreamHandler(sys.stderr)
+            handlers = logging.FileHandler(folder / "train.log"), Console()
             for handler in handlers:
                 handler.setFormatter(form)
                 self.logger.addHandler(handler)

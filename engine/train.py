@@ -7,6 +7,7 @@
 Killed at any moment and started again, it goes on from `last.pt`; on a CPU to the same bits.
 """
 
+import os
 import random
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from hydra.utils import instantiate
 from lightning_fabric import Fabric
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from engine import build, checkpoint, features
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
@@ -29,7 +31,7 @@ from engine.tables import meta
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
     """Train what the config describes in `folder`, on the frozen backbone of stage 1 if given."""
     seed_all(cfg.seed)
-    torch.use_deterministic_algorithms(bool(cfg.trainer.deterministic))
+    repeatable(cfg.trainer.deterministic)
     loop = Loop(fabric, cfg, folder, backbone)
     try:
         loop.resume()
@@ -49,6 +51,10 @@ class Loop:
         splits: dict[str, Any] = {s: build.dataset(cfg, s) for s in ("train", "val", "test")}
         self.images, self.labels = splits["test"], splits["train"].labels
         self.objective: Any = build.objective(cfg, self.labels, backbone)
+        if trainer.sync_batchnorm:
+            self.objective = nn.SyncBatchNorm.convert_sync_batchnorm(self.objective)
+        if trainer.channels_last:
+            self.objective.to(memory_format=torch.channels_last)
         workers, pin = trainer.workers, fabric.device.type == "cuda"
         if self.objective.cached:
             assert backbone is not None
@@ -73,8 +79,6 @@ class Loop:
             for split in ("val", "test")
         }
         self.metrics = instantiate(cfg.metrics, train_labels=self.labels)
-        if trainer.channels_last:
-            self.objective.to(memory_format=torch.channels_last)
         if trainer.compile:
             self.objective.model.compile()
         optimizer = build.optimizer(cfg, self.objective)
@@ -95,6 +99,7 @@ class Loop:
         while self.epoch < epochs:
             self.train_epoch()
             self.objective.end_epoch()
+            self.agree()
             report, _ = evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)
             self.epoch, self.step = self.epoch + 1, 0
             self.log.scalars(
@@ -180,6 +185,12 @@ class Loop:
         if self.cfg.trainer.channels_last and batch["input"].ndim == 4:
             batch["input"] = batch["input"].to(memory_format=torch.channels_last)
         return batch
+
+    def agree(self) -> None:
+        """Give every rank the buffers of rank zero; those of batch-norm differ from rank to rank."""
+        if self.fabric.world_size > 1:
+            for buffer in self.objective.buffers():
+                torch.distributed.broadcast(buffer, 0)
 
     def keep_if_best(self, score: float) -> None:
         """Write best.pt if this epoch is the best so far, or if the last one is what counts."""
@@ -270,6 +281,14 @@ class Loop:
         images = [self.images[int(index)]["input"] for index in test["index"][some]]
         figure = samples(images, test["pred"][some], test["target"][some])
         self.log.figure("samples", figure, self.steps_done)
+
+
+def repeatable(wanted: bool) -> None:
+    """Refuse operations whose result differs from one time to the next on the same device."""
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
+    torch.use_deterministic_algorithms(wanted)
+    torch.backends.cudnn.benchmark = not wanted
 
 
 def seed_all(*key: int) -> None:
