@@ -187,7 +187,7 @@ class Loop:
         return batch
 
     def agree(self) -> None:
-        """Give every rank the buffers of rank zero; those of batch-norm differ from rank to rank."""
+        """Give every rank the buffers of rank zero; those of batch-norm differ by rank."""
         if self.fabric.world_size > 1:
             for buffer in self.objective.buffers():
                 torch.distributed.broadcast(buffer, 0)
