@@ -13,6 +13,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 import hydra  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
+from engine.folder import is_main_process  # noqa: E402
 from engine.run import run  # noqa: E402
 
 
@@ -20,9 +21,10 @@ from engine.run import run  # noqa: E402
 def main(cfg: DictConfig) -> float | None:
     """The validation score, so that a sweeper may minimise it."""
     done = run(cfg)
-    print(f"{done['folder']}")
-    for key in cfg.log.show:
-        print(f"  test/{key:<12} {done['metrics'][f'test/{key}']:.3f}")
+    if is_main_process():
+        print(done["folder"])
+        for key in cfg.log.show:
+            print(f"  test/{key:<12} {done['metrics'][f'test/{key}']:.3f}")
     return done["metrics"][f"val/{cfg.select.metric}"]
 
 
