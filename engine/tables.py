@@ -81,6 +81,17 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
     return "\n".join([begin, r"\toprule", *lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
+def insert(page: Path, name: str, text: str) -> None:
+    """Put text between the marks `<!-- table name -->` and `<!-- end name -->` of a page."""
+    start, end = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
+    content = page.read_text()
+    if content.count(start) != 1 or content.count(end) != 1:
+        raise ValueError(f"{page}: expected the marks {start.strip()} and {end} once each")
+    before, rest = content.split(start)
+    with whole(page) as file:
+        file.write((before + start + text + end + rest.split(end)[1]).encode())
+
+
 def _sections(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The rows of the paper, and those that are ours alone."""
     return {"": table["rows"], EXTRAS: table.get("extras", {})}

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from losses.fused import gaussian_rows
+from losses.fused import gaussian_mean
 from losses.grid import FEW_ROWS, is_eager
 from losses.likelihoods import Gaussian, Likelihood
 from losses.mixture import GaussianMixture
@@ -55,9 +55,11 @@ class BalancedLoss(nn.Module):
         check_rows(target, weight)
         pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
         target = target.to(pred.dtype)
-        self.likelihood.start(pred.detach(), target)
-        rows = self._fused_rows(pred, target)
-        rows = self.rows(pred, target) if rows is None else rows
+        self.likelihood.start(pred, target)
+        fused = self._fused(pred, target, weight)
+        if fused is not None:
+            return fused
+        rows = self.rows(pred, target)
         mean = rows.mean() if weight is None else weight.to(rows) @ rows / weight.to(rows).sum()
         return mean if self.full_nll else self.likelihood.unit * mean
 
@@ -69,16 +71,16 @@ class BalancedLoss(nn.Module):
             balance = balance - self.prior.log_prob(target)
         return nll + self.strength * balance
 
-    def _fused_rows(self, pred: Tensor, target: Tensor) -> Tensor | None:
-        """The same in one step, where a Gaussian meets a prior made of single components."""
-        gaussian = self.likelihood if isinstance(self.likelihood, Gaussian) else None
-        if gaussian is None or self.full_nll or (pred.shape[-1] == 1 and len(pred) > FEW_ROWS):
+    def _fused(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Tensor | None:
+        """The loss in one step, where a Gaussian meets a prior made of single components."""
+        if not isinstance(self.likelihood, Gaussian) or self.full_nll:
+            return None
+        if pred.shape[-1] == 1 and len(pred) > FEW_ROWS:
             return None
         components = self.prior.components(target)
         if components is None:
             return None
-        sigma = gaussian.noise(pred)
-        return gaussian_rows(pred, target, sigma, components, self.strength, gaussian.learned)
+        return gaussian_mean(pred, target, self.likelihood, components, self.strength, weight)
 
 
 def GAI(
@@ -121,7 +123,7 @@ def check_rows(target: Tensor, weight: Tensor | None) -> None:
         raise ValueError(f"expected weight (N,) = ({len(target)},), got {tuple(weight.shape)}")
     if not is_eager(target):
         return
-    if not math.isfinite(target.detach().sum()) and not torch.isfinite(target).all():
+    if not math.isfinite(target.sum().item()) and not torch.isfinite(target).all():
         bad = (~torch.isfinite(target)).any(-1).nonzero()[:, 0].tolist()
         raise ValueError(
             f"targets must be finite; rows {bad[:5]} are not. Filter or mask them first."

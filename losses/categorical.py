@@ -86,7 +86,7 @@ class Histogram(Likelihood):
 
     def index(self, target: Tensor) -> Tensor:
         """(..., 1) labels -> (...) bins; labels beyond the edges go to the first or last bin."""
-        inner = self.edges[1:-1].to(target.dtype)
+        inner = self.edges[1:-1].to(target.dtype).contiguous()
         return torch.bucketize(target[..., 0].contiguous(), inner, right=True)
 
     def soft_target(self, target: Tensor) -> Tensor:

@@ -1,145 +1,164 @@
-"""Theorem 1 for a Gaussian likelihood, values and gradients in one step.
+"""Theorem 1 for a Gaussian likelihood, the mean over the rows and its gradients in one step.
 
 Where the prior is a list of components N(c_k, v_k) with weights w_k (v_k = 0 for single labels),
 
-    row = |pred - y|^2 / 2 sigma^2 + D log sigma + strength * f(pred)
-    f   = log sum_k w_k N(pred; c_k, v_k + sigma^2)    (their 2 pi cancel at strength 1)
+    row = |pred - y|^2 / 2 sigma^2 + strength * f    (up to what cancels at strength 1)
+    f   = log sum_k w_k N(pred; c_k, v_k + sigma^2) + D log sigma + D/2 log 2 pi
 
 has gradients that need only averages over the share p_k of each component, with r = pred - c_k:
 
     df/dpred    = -sum_k p_k r_k / (v_k + sigma^2)
     df/dsigma_d = sigma_d sum_k p_k [ r_kd^2 / (v_k + sigma_d^2) - 1 ] / (v_k + sigma_d^2)
+                  + 1 / sigma_d
 
 So they are computed along with the value, and the backward pass is one product: no graph, and
 nothing of size rows x components is kept. `BalancedLoss.rows` says the same in plain steps and is
-the tests' oracle.
+the tests' oracle. For a small batch the time is the number of torch calls, so these are few.
 
 N: rows; D: label dimensions; K: components.
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from losses.grid import is_eager
+from losses.likelihoods import Gaussian
+
+Components = tuple[Tensor, Tensor | None, Tensor]  # c (K, D), v (K,) or None, log w (K,)
 
 
-def gaussian_rows(
+def gaussian_mean(
     pred: Tensor,
     target: Tensor,
-    sigma: Tensor,
-    components: tuple[Tensor, Tensor | None, Tensor],
+    gaussian: Gaussian,
+    components: Components,
     strength: float,
-    learned: bool,
+    weight: Tensor | None,
 ) -> Tensor:
-    """pred, target (N, D), sigma () or (D,), components c (K, D), v (K,) or None, log w (K,)
-    -> (N,).
+    """2 sigma^2 (detached) times the mean of the rows, weighted by (N,) if given.
 
-    v needs D = 1. Differentiable once, in pred and, if `learned`, in sigma.
+    pred, target (N, D); v needs D = 1. Differentiable once, in pred and in a learned sigma.
     """
-    x, s = pred.detach(), sigma.detach()
-    dims = x.shape[-1]
-    log_sigma = torch.log(s).sum() if s.ndim else dims * _log(s)
-    if s.ndim == 0 and s.device.type == "cpu" and is_eager(pred):
-        s = s.item()  # Python's arithmetic on one number is faster than torch's
-    evidence: Any = _labels if components[1] is None else _mixture
-    value, slope, swell = evidence(x, s, *components, learned)
+    x, raw = pred.detach(), getattr(gaussian, gaussian.symbol)
+    if raw.ndim == 0 and raw.device.type == "cpu" and is_eager(raw) and is_eager(pred):
+        s = max(raw.item(), gaussian.floor)  # Python is faster on one number
+        parts = _loss(x, target, s, components, strength, weight, gaussian.learned)
+        return _attach(pred, raw, *parts)
+    sigma = gaussian.noise(pred)
+    s = sigma.detach()
+    c, v, log_w = components
+    scaled = c / s, v if v is None else v / s.square(), log_w
+    loss, to_pred, to_sigma = _loss(
+        x / s, target / s, 1.0, scaled, strength, weight, gaussian.learned, s.ndim > 0
+    )
+    if strength != 1:
+        log_sigma = s.log().sum() if s.ndim else x.shape[-1] * s.log()
+        loss = loss + 2 * (1 - strength) * log_sigma
+    var = s.square().mean()  # back to the labels' own unit
+    to_sigma = None if to_sigma is None else to_sigma * (var / s)
+    return _attach(pred, sigma, loss * var, to_pred * (var / s), to_sigma)
+
+
+def _loss(
+    x: Tensor,
+    target: Tensor,
+    s: float,
+    components: Components,
+    strength: float,
+    weight: Tensor | None,
+    learned: bool,
+    per_dimension: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The loss () and its gradients to x (N, D) and to sigma, () or, `per_dimension`, (D,)."""
+    dims, var = x.shape[-1], s * s
+    evidence = _one_dimensional if dims == 1 else _many_dimensional
+    value, drift, swell = evidence(x, var, *components, learned)
     r = x - target
-    pull = r / s**2
-    square = r * pull  # (N, D)
-    energy = square[:, 0] if dims == 1 else square.sum(-1)
-    constant = log_sigma + dims * (1 - strength) / 2 * math.log(2 * math.pi)
-    rows = torch.add(energy / 2 + constant, value, alpha=strength)
-    to_pred = torch.add(pull, slope, alpha=strength)
+    square = r * r
+    energy = square if dims == 1 else square.sum(-1, keepdim=True)
+    rows = torch.add(value if strength == 1 else strength * value, energy, alpha=0.5 / var)
+    mean, portion = rows.mean(), 1 / len(x)
+    if weight is not None:
+        portion = (weight / weight.sum()).to(x)[:, None]
+        mean = (portion * rows).sum()
+    loss = mean * (2 * var)
+    to_pred = torch.sub(r, drift, alpha=strength) * (2 * portion)
     to_sigma = None
     if learned:
-        own = (1 - square) if sigma.ndim else dims - energy[:, None]
-        to_sigma = torch.add(own / s, swell, alpha=strength)
-    return _attach(rows, pred, to_pred, sigma, to_sigma)
+        each = torch.sub(strength * swell, square, alpha=1 / var) * portion  # (N, D)
+        to_sigma = (each.sum(0) if per_dimension else each.sum()) * (2 * s)
+    if strength != 1:
+        left = (1 - strength) * 2 * var  # of what cancels otherwise
+        loss = loss + left * dims * math.log(s * math.sqrt(2 * math.pi))
+        if to_sigma is not None:
+            to_sigma = to_sigma + left / s * (1 if per_dimension else dims)
+    return loss, to_pred, to_sigma
 
 
-def _labels(
-    x: Tensor, sigma: Any, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
+def _one_dimensional(
+    x: Tensor, var: float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Single labels: f (N,) without its 2 pi, df/dx (N, D), df/dsigma (N, D) or (N, 1)."""
-    dims = x.shape[-1]
-    one_sigma = not isinstance(sigma, Tensor) or not sigma.ndim
-    middle = c.mean(0)  # keeps differences of large labels from cancelling
-    u, c = (x - middle) / sigma, (c - middle) / sigma
-    if dims == 1:
-        r = u - c[:, 0]  # (N, K)
-        logits = torch.addcmul(log_w, r, r, value=-0.5)
-    else:  # |r|^2 through one matrix product: (N, K, D) is never made
-        r = None
-        one = torch.ones_like(u[:, :1])
-        half = (log_w - (c * c).sum(-1) / 2)[:, None]
-        logits = torch.cat([u, one], -1) @ torch.cat([c, half], -1).mT  # short of -|u|^2 / 2
+    """f, -sigma^2 df/dx and sigma df/dsigma, each (N, 1)."""
+    middle = c.mean(0)  # keeps the averages below from losing digits
+    x, c = x - middle, c - middle
+    r = pull = x - c.mT  # (N, K)
+    part = None if v is None else var / (v + var)  # (K,)
+    if part is not None:
+        pull, log_w = r * part, torch.add(log_w, part.log(), alpha=0.5)
+    logits = torch.addcmul(log_w, r, pull, value=-0.5 / var)
     share = torch.softmax(logits, -1)
-    log_norm = dims * _log(sigma) if one_sigma else _log(sigma).sum()
-    value = logits.amax(-1) - share.amax(-1).log() - log_norm
-    if r is None:
-        value = value - (u * u).sum(-1) / 2
+    value = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
+    drift = x - share @ c if part is None else (share * pull).sum(-1, keepdim=True)
+    if not learned:
+        return value, drift, drift
+    swell = (share * pull * pull).sum(-1, keepdim=True) / var
+    return value, drift, swell if part is None else swell + share @ (1 - part)[:, None]
+
+
+def _many_dimensional(
+    x: Tensor, var: float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, (N, 1), (N, D), (N, D), for single labels: |r|^2 goes through one matrix product,
+    (N, K, D) is never made.
+    """
+    middle = c.mean(0)  # keeps |x|^2 + |c|^2 - 2 x.c from cancelling
+    x, c = x - middle, c - middle
+    square = c * c
+    bias = torch.sub(log_w, square.sum(-1), alpha=0.5 / var)[:, None]
+    one = torch.ones_like(x[:, :1])  # brings the bias into the product: one pass over (N, K)
+    logits = torch.cat([x / var, one], -1) @ torch.cat([c, bias], -1).mT
+    share = torch.softmax(logits, -1)
+    peak = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
+    value = torch.sub(peak, (x * x).sum(-1, keepdim=True), alpha=0.5 / var)
     mean = share @ c
-    slope = (mean - u) / sigma
     if not learned:
-        return value, slope, slope
-    if r is not None:
-        square = (share * r * r).sum(-1, keepdim=True) - 1
-    else:
-        square = u * (u - 2 * mean) + share @ (c * c) - 1
-        square = square.sum(-1, keepdim=True) if one_sigma else square
-    return value, slope, square / sigma
-
-
-def _mixture(
-    x: Tensor, sigma: Any, c: Tensor, v: Tensor, log_w: Tensor, learned: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Components with a variance, in one dimension: f (N,), df/dx (N, 1), df/dsigma (N, 1)."""
-    total = v + sigma**2  # (K,)
-    r = x - c[:, 0]  # (N, K)
-    pull = r / total
-    logits = torch.addcmul(log_w - total.log() / 2, r, pull, value=-0.5)
-    share = torch.softmax(logits, -1)
-    value = logits.amax(-1) - share.amax(-1).log()
-    pulls = share * pull
-    slope = -pulls.sum(-1, keepdim=True)
-    if not learned:
-        return value, slope, slope
-    stretch = torch.addcmul(-share / total, pulls, pull)
-    return value, slope, sigma * stretch.sum(-1, keepdim=True)
-
-
-def _log(x: Any) -> Any:
-    return math.log(x) if isinstance(x, float) else torch.log(x)
+        return value, x - mean, mean
+    return value, x - mean, (x * (x - 2 * mean) + share @ square) / var
 
 
 def _attach(
-    rows: Tensor, pred: Tensor, to_pred: Tensor, sigma: Tensor, to_sigma: Tensor | None
+    pred: Tensor, sigma: Tensor, loss: Tensor, to_pred: Tensor, to_sigma: Tensor | None
 ) -> Tensor:
-    """rows (N,) with the given gradients: to_pred (N, D); to_sigma (N, D), (N, 1), or None."""
-    if is_eager(pred):
-        return _Attach.apply(rows, pred, to_pred, sigma, to_sigma)
+    """The loss () with the given gradients to pred and, unless None, to sigma."""
+    if is_eager(pred) and is_eager(sigma):
+        return _Attach.apply(pred, sigma, loss, to_pred, to_sigma)
     # torch.func and torch.compile see plain steps: what is added is zero and has the gradient
-    rows = rows + (to_pred * (pred - pred.detach())).sum(-1)
-    return rows if to_sigma is None else rows + (to_sigma * (sigma - sigma.detach())).sum(-1)
+    loss = loss + (to_pred * (pred - pred.detach())).sum()
+    return loss if to_sigma is None else loss + (to_sigma * (sigma - sigma.detach())).sum()
 
 
 class _Attach(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, pred, to_pred, sigma, to_sigma):
+    def forward(ctx, pred, sigma, loss, to_pred, to_sigma):
         ctx.save_for_backward(to_pred, to_sigma)
-        ctx.scalar = sigma.ndim == 0
-        return rows
+        return loss
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         to_pred, to_sigma = ctx.saved_tensors
-        grad = grad[:, None]
-        into_sigma = None
-        if ctx.needs_input_grad[3]:
-            into_sigma = grad * to_sigma
-            into_sigma = into_sigma.sum() if ctx.scalar else into_sigma.sum(0)
-        return None, grad * to_pred, None, into_sigma, None
+        into_pred = grad * to_pred if ctx.needs_input_grad[0] else None
+        into_sigma = grad * to_sigma if ctx.needs_input_grad[1] else None
+        return into_pred, into_sigma, None, None, None

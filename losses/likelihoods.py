@@ -105,9 +105,10 @@ class Location(Likelihood):
             raise ValueError(f"the floor of {self.symbol} must be positive, got {floor}")
         value = torch.as_tensor(math.nan if self.automatic else scale)
         value = value.detach().clone().to(torch.promote_types(value.dtype, torch.float32))
-        if not self.automatic and not (value > 0).all():
+        if not self.automatic and not ((value > 0) & value.isfinite()).all():
             raise ValueError(
-                f"{self.symbol} is a standard deviation and must be positive, got {value.tolist()}"
+                f"{self.symbol} is a standard deviation and must be positive and finite, got "
+                f"{value.tolist()}"
             )
         if not self.automatic:
             value = value.clamp(min=self.floor)

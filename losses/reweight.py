@@ -46,10 +46,10 @@ class WeightedLoss(nn.Module):
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         pred, target = self.likelihood.rows(pred, target)
+        check_rows(target, weight)
         rows = self.errors(pred.float() if pred.dtype.itemsize < 4 else pred, target)
         if weight is None:
             return rows.mean()
-        check_rows(target, weight)
         weight = weight.to(rows)
         return weight @ rows / (weight.sum() if self.normalise else len(rows))
 

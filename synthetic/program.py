@@ -109,7 +109,7 @@ class Runs:
                 if step is None or rows.shape != shape:
                     step, shape = self._gradient_program(rows), rows.shape
                 for variable, gradient in zip(self._variables(), step(rows), strict=True):
-                    variable.grad = gradient
+                    variable.grad = gradient.contiguous()  # fused optimisers take no strides
                 optimizer.step()
             schedule.step()
             if epoch % every == 0 or epoch == self.training.epochs:

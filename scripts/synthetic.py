@@ -1,0 +1,139 @@
+"""Reproduce the paper's synthetic table and figures: see configs/synthetic.yaml."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# The scripts folder on the path would let this file hide the package synthetic/.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import hydra  # noqa: E402
+from omegaconf import DictConfig, OmegaConf  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import (  # noqa: E402
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from engine import tables  # noqa: E402
+from synthetic import figures  # noqa: E402
+from synthetic.jobs import Job, run_all  # noqa: E402
+from synthetic.methods import EXTRAS, METHODS, defined  # noqa: E402
+from synthetic.problems import NONLINEAR, TABLE  # noqa: E402
+from synthetic.program import Training  # noqa: E402
+
+ROOT = Path(sys.path[0])
+PUBLISHED = ROOT / "results"
+DRAWN = ("Vanilla", "Reweight", "GAI (true noise)")  # what the paper's figures compare
+
+
+def main_jobs(cfg: DictConfig) -> list[Job]:
+    """The jobs of the table, and of the nonlinear figure."""
+    seeds = tuple(range(cfg.seeds)) if isinstance(cfg.seeds, int) else tuple(cfg.seeds)
+    columns = chosen(cfg.columns, [p.name for p in TABLE], "columns")
+    every = [*METHODS, *EXTRAS]
+    default = every if cfg.extras else list(METHODS)
+    methods = chosen(cfg.methods, every, "methods") if cfg.methods != "all" else default
+    if not seeds or not columns or not methods:
+        raise SystemExit("nothing to do: give at least one seed, one column and one method.")
+    jobs = []
+    for family in ("normal", "exponential", "mvn"):
+        problems = tuple(p for p in TABLE if p.family == family and p.name in columns)
+        for method in methods:
+            if problems and defined(method, problems[0]):
+                training = settings(cfg, "mvn" if family == "mvn" else "linear")
+                jobs.append(Job(method, problems, seeds, training, cfg.folder, cfg.device))
+    if cfg.figures and cfg.columns == "all" and set(DRAWN) <= set(methods):
+        training = settings(cfg, "nonlinear")
+        jobs += [Job(m, NONLINEAR, seeds[:1], training, cfg.folder, cfg.device) for m in DRAWN]
+    return jobs
+
+
+def chosen(wanted: Any, known: list[str], name: str) -> list[str]:
+    names = known if wanted == "all" else list(wanted)
+    if unknown := [n for n in names if n not in known]:
+        raise SystemExit(f"{name}: {', '.join(unknown)} unknown; choose out of {', '.join(known)}.")
+    return names
+
+
+def settings(cfg: DictConfig, family: str) -> Training:
+    content: dict[str, Any] = dict(cfg.training[family])
+    return Training(**{**content, "epochs": cfg.epochs or content["epochs"]})
+
+
+def train(cfg: DictConfig, jobs: list[Job]) -> None:
+    workers = (os.cpu_count() or 1) if cfg.workers == "auto" else int(cfg.workers)
+    columns = (
+        TextColumn("{task.description:38}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        whole = progress.add_task("synthetic benchmark", total=sum(job.cost for job in jobs))
+        bars: dict[Job, Any] = {}
+
+        def report(job: Job, epoch: int | None) -> None:
+            if job not in bars:
+                bars[job] = progress.add_task(f"  {job.name}", total=job.training.epochs)
+            done = job.training.epochs if epoch is None else epoch
+            before = progress.tasks[[t.id for t in progress.tasks].index(bars[job])].completed
+            progress.update(bars[job], completed=done)
+            progress.advance(whole, job.cost * (done - before) / job.training.epochs)
+            if epoch is None:
+                progress.update(bars[job], visible=False)
+                progress.console.print(f"  {job.name}: done")
+
+        run_all(jobs, workers, cfg.fresh, report)
+
+
+def table_of(cfg: DictConfig, jobs: list[Job], rows: dict[str, Any]) -> dict[str, Any]:
+    """{row: {column: cell}} for the given rows, in their order, with the paper's values beside."""
+    found: dict[str, Any] = {row: {} for row in rows}
+    for job in jobs:
+        if job.method in rows and job.problems[0].family != "nonlinear":
+            for problem, values in zip(job.problems, job.result()["mse"], strict=True):
+                paper = cfg.table.paper.get(job.method)
+                value = paper and paper[list(cfg.table.columns).index(problem.name)]
+                found[job.method][problem.name] = tables.cell(values.tolist(), value)
+    return {row: cells for row, cells in found.items() if cells}
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="synthetic")
+def main(cfg: DictConfig) -> None:
+    start = time.perf_counter()
+    jobs = main_jobs(cfg)
+    train(cfg, jobs)
+    seconds = time.perf_counter() - start
+    table = {
+        "rows": table_of(cfg, jobs, METHODS),
+        "extras": table_of(cfg, jobs, EXTRAS),
+        "meta": {
+            **tables.meta(seconds),
+            "cpu_seconds": round(sum(job.cpu_seconds() for job in jobs)),
+            "training": OmegaConf.to_container(cfg.training),
+        },
+    }
+    published = PUBLISHED / "synthetic.json"
+    reference = json.loads(published.read_text()) if published.is_file() else None
+    folders = [Path(cfg.folder), *([PUBLISHED] if cfg.publish else [])]
+    for folder in folders:
+        tables.write(table, folder, "synthetic")
+        if cfg.figures:
+            figures.draw_all(jobs, folder / "figures")
+    if cfg.publish:
+        tables.insert(ROOT / "README.md", "synthetic", tables.render(table))
+    tables.show(table, "Synthetic benchmark: test MSE, mean ± std over seeds", reference)
+    print(f"{seconds:.0f} s. Tables and figures: {', '.join(str(f) for f in folders)}.")
+
+
+if __name__ == "__main__":
+    main()

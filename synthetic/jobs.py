@@ -1,0 +1,146 @@
+"""The benchmark as a list of jobs: one method on one family of columns, all seeds at once.
+
+Jobs run side by side, one thread each. A finished job is a file, so that an interrupted benchmark
+goes on where it was; its name is a hash of all that the numbers depend on.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+from engine.files import whole
+from synthetic.methods import EXTRAS, METHODS
+from synthetic.problems import Problem
+from synthetic.program import Runs, State, Training
+
+VERSION = 1  # of the training program: a change that moves numbers counts it up
+FIELDS = ("loss", "mse", "weight", "bias", "sigma")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trains R = len(problems) x len(seeds) runs."""
+
+    method: str
+    problems: tuple[Problem, ...]
+    seeds: tuple[int, ...]
+    training: Training
+    folder: str
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        return f"{self.problems[0].family} / {self.method}"
+
+    @property
+    def path(self) -> Path:
+        content = {**asdict(self), "version": VERSION, "torch": torch.__version__}
+        del content["folder"]
+        key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+        slug = self.name.replace(" / ", "-").replace(" ", "_").replace("(", "").replace(")", "")
+        return Path(self.folder) / "runs" / f"{slug}-{key}.npz"
+
+    @property
+    def cost(self) -> float:
+        """Roughly how long it takes, to start long jobs first."""
+        return self.training.epochs * (8 if "BMC" in self.method or "batch" in self.method else 1)
+
+    def run(self, report: Callable[[int], None]) -> None:
+        """Train, with curves for TensorBoard on the way, and write the file."""
+        start = time.process_time()
+        runs = Runs({**METHODS, **EXTRAS}[self.method], self.problems, self.seeds,
+                    self.training, self.device)  # fmt: skip
+        curves = Path(self.folder) / "tensorboard" / self.path.stem
+        with SummaryWriter(str(curves)) as writer:
+
+            def note(epoch: int, state: State) -> None:
+                report(epoch)
+                for i, problem in enumerate(self.problems):
+                    own = slice(i * len(self.seeds), (i + 1) * len(self.seeds))
+                    writer.add_scalar(f"test_mse/{problem.name}", state.mse[own].mean(), epoch)
+                    writer.add_scalar(f"val_loss/{problem.name}", state.loss[own].mean(), epoch)
+                    writer.add_scalar(f"sigma/{problem.name}", state.sigma[own].mean(), epoch)
+
+            state = runs.train(note)
+        arrays = {field: getattr(state, field).cpu().numpy() for field in FIELDS}
+        with whole(self.path) as file:
+            np.savez(file, cpu_seconds=time.process_time() - start, **arrays)
+
+    def result(self) -> dict[str, np.ndarray]:
+        """loss, mse, sigma (P, S), weight (P, S, D, F), bias (P, S, D): P problems, S seeds."""
+        shape = len(self.problems), len(self.seeds)
+        with np.load(self.path, allow_pickle=False) as file:
+            return {field: file[field].reshape(*shape, *file[field].shape[1:]) for field in FIELDS}
+
+    def cpu_seconds(self) -> float:
+        with np.load(self.path, allow_pickle=False) as file:
+            return float(file["cpu_seconds"])
+
+
+def run_all(
+    jobs: Iterable[Job], workers: int, fresh: bool, report: Callable[[Job, int | None], None]
+) -> None:
+    """Run what is not finished; `report(job, epoch)` on the way, with None when the job is done."""
+    jobs = sorted(jobs, key=lambda job: -job.cost)
+    for job in jobs:
+        if fresh:
+            job.path.unlink(missing_ok=True)
+        elif job.path.is_file():
+            report(job, None)
+    open_jobs = [job for job in jobs if not job.path.is_file()]
+    if not open_jobs:
+        return
+    # glibc gives large blocks back at once and pays for it at every step; keep them instead
+    os.environ |= {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 31)}
+    context = get_context("spawn")
+    with (
+        context.Manager() as manager,
+        ProcessPoolExecutor(min(workers, len(open_jobs)), context) as pool,
+    ):
+        queue = manager.Queue()
+        running = {pool.submit(_work, job, i, queue): job for i, job in enumerate(open_jobs)}
+        try:
+            waiting = set(running)
+            while waiting:
+                _drain(queue, lambda i, epoch: report(open_jobs[i], epoch))
+                for future in [f for f in waiting if f.done()]:
+                    waiting.remove(future)
+                    future.result()  # an error in a job is an error here
+                    report(running[future], None)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _work(job: Job, index: int, queue: Any) -> None:
+    torch.set_num_threads(1)
+    parent = parent_process()
+
+    def report(epoch: int) -> None:
+        if parent is not None and not parent.is_alive():
+            raise SystemExit("the benchmark was stopped")  # no job outlives it
+        queue.put((index, epoch))
+
+    job.run(report)
+
+
+def _drain(queue: Any, handle: Callable[[int, int], None]) -> None:
+    """Hand on what has arrived, waiting up to a tenth of a second for the first."""
+    try:
+        handle(*queue.get(timeout=0.1))
+        while True:
+            handle(*queue.get_nowait())
+    except Empty:
+        return

@@ -1,0 +1,103 @@
+"""Every likelihood x prior pair that exists, by name, and batches for each: what the tests of
+laws, gradients and transforms go through.
+
+`make(name, dtype, learn)` builds a pair; `batch(name, rows, dtype)` a batch (pred, target) for it.
+"""
+
+import torch
+from torch import Tensor
+
+from losses import (
+    BalancedLoss,
+    Batch,
+    Bins,
+    Categorical,
+    Classes,
+    Flat,
+    Gaussian,
+    GaussianMixture,
+    Histogram,
+    Huber,
+    Laplace,
+)
+from losses.likelihoods import Likelihood
+from losses.priors import Prior
+
+D64 = torch.float64
+EDGES = torch.linspace(-4, 4, 9, dtype=D64)
+CLASSES = 5
+
+
+def likelihood(name: str, dims: int, dtype: torch.dtype, learn: bool) -> Likelihood:
+    scale = torch.tensor(0.8, dtype=dtype)
+    if name.endswith("*"):  # one sigma per dimension
+        scale = torch.linspace(0.6, 1.1, dims, dtype=dtype)
+    makers = {
+        "Gaussian": lambda: Gaussian(scale, learn),
+        "Laplace": lambda: Laplace(scale, learn),
+        "Huber": lambda: Huber(scale, 1.3, learn),
+        "Categorical": lambda: Categorical(CLASSES),
+        "Histogram": lambda: Histogram(EDGES.to(dtype), soft=0.5),
+        "HardHistogram": lambda: Histogram(EDGES.to(dtype)),
+    }
+    return makers[name.rstrip("*")]()
+
+
+def mixture(dims: int, dtype: torch.dtype, components: int = 3) -> GaussianMixture:
+    g = torch.Generator().manual_seed(dims)
+    root = torch.randn(components, dims, dims, generator=g, dtype=D64) / dims**0.5
+    covariances = root @ root.mT + 0.2 * torch.eye(dims, dtype=D64)
+    means = 1.5 * torch.randn(components, dims, generator=g, dtype=D64)
+    weights = torch.rand(components, generator=g, dtype=D64) + 0.2
+    return GaussianMixture(weights.to(dtype), means.to(dtype), covariances.to(dtype))
+
+
+def prior(name: str, dims: int, dtype: torch.dtype) -> Prior:
+    centers = (EDGES[1:] + EDGES[:-1]) / 2
+    makers = {
+        "Flat": Flat,
+        "Mixture": lambda: mixture(dims, dtype),
+        "Batch": Batch,
+        "Bins": lambda: Bins(centers.to(dtype), torch.arange(1, 9, dtype=dtype), power=0.75),
+        "Classes": lambda: Classes(torch.arange(1, 1 + CLASSES, dtype=dtype)),
+    }
+    return makers[name]()
+
+
+PAIRS = [
+    *(f"Gaussian Flat {d}" for d in (1, 3)),
+    *(f"Gaussian Mixture {d}" for d in (1, 3)),
+    *(f"Gaussian Batch {d}" for d in (1, 3)),
+    "Gaussian Bins 1",
+    *(f"Gaussian* {prior} 3" for prior in ("Flat", "Mixture", "Batch")),
+    *(f"Laplace {prior} 1" for prior in ("Flat", "Mixture", "Batch", "Bins")),
+    *(f"Laplace {prior} 3" for prior in ("Flat", "Batch")),
+    "Laplace* Batch 3",
+    *(f"Huber {prior} 1" for prior in ("Flat", "Batch", "Bins")),
+    *(f"Huber {prior} 3" for prior in ("Flat", "Batch")),
+    "Huber* Batch 3",
+    *(f"Categorical {prior} 1" for prior in ("Flat", "Classes")),
+    *(f"Histogram {prior} 1" for prior in ("Flat", "Bins", "Batch")),
+    *(f"HardHistogram {prior} 1" for prior in ("Flat", "Bins")),
+]
+
+
+def make(pair: str, dtype: torch.dtype = D64, learn: bool = False, **options) -> BalancedLoss:
+    name, over, dims = pair.split()
+    return BalancedLoss(
+        likelihood(name, int(dims), dtype, learn), prior(over, int(dims), dtype), **options
+    )
+
+
+def batch(
+    pair: str, rows: int, dtype: torch.dtype = D64, seed: int = 0, learn: bool = False
+) -> tuple[Tensor, Tensor]:
+    """pred (rows, width), target (rows, D); no two numbers are equal, so no kink is hit."""
+    name, _, dims = pair.split()
+    g = torch.Generator().manual_seed(seed)
+    width = likelihood(name, int(dims), dtype, learn).width(int(dims))
+    pred = 1.5 * torch.randn(rows, width, generator=g, dtype=D64)
+    if name == "Categorical":
+        return pred.to(dtype), torch.randint(CLASSES, (rows, 1), generator=g).to(dtype)
+    target = (1.5 * torch.randn(rows, int(dims), generator=g, dtype=D64)).clamp(-3.9, 3.9)
+    return pred.to(dtype), target.to(dtype)

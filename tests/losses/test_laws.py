@@ -1,0 +1,187 @@
+"""Densities integrate to one, over labels; that p_train(y | x) does is Theorem 1."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from losses import BalancedLoss, Bins, Classes, Gaussian, GaussianMixture, Histogram, Laplace
+from tests.losses.pairs import CLASSES, D64, EDGES, PAIRS, batch, likelihood, make, mixture
+
+quick = settings(max_examples=25, deadline=None)
+
+
+def axis(low: float, high: float, breaks: list[float], nodes: int = 12, cells: int = 60):
+    """Gauss-Legendre nodes and weights on [low, high], in cells that end at the kinks."""
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    ends = np.unique([*np.linspace(low, high, cells + 1), *breaks])
+    half, middle = np.diff(ends) / 2, (ends[1:] + ends[:-1]) / 2
+    y = (middle[:, None] + half[:, None] * x).ravel()
+    return torch.from_numpy(y), torch.from_numpy((half[:, None] * w).ravel())
+
+
+# 1e-8: 12-point Gauss-Legendre in cells of half a scale has an error far below that, and beyond
+# 30 scales even a Laplace tail holds less than 1e-13.
+@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize("name", ["Gaussian", "Laplace", "Huber"])
+def test_location_integrates_to_one(name, learn):
+    one = likelihood(name, 1, D64, learn)
+    kinks = [0.3, 0.3 - 0.8 * 1.3, 0.3 + 0.8 * 1.3]
+    y, w = axis(-28, 28, kinks, cells=140)
+    density = one.log_prob(y[:, None], torch.full((len(y), 1), 0.3, dtype=D64)).exp()
+    assert (density @ w).item() == pytest.approx(1, abs=1e-8)
+
+
+# 1e-6: the same in two dimensions, with fewer cells per axis.
+@pytest.mark.parametrize("name", ["Gaussian*", "Laplace*", "Huber*"])
+def test_location_integrates_to_one_over_the_plane(name):
+    one = likelihood(name, 2, D64, False)  # scales 0.6 and 1.1
+    y, w = axis(-24, 24, [0, -0.78, 0.78, -1.43, 1.43], nodes=6, cells=48)
+    plane = torch.cartesian_prod(y, y)
+    density = one.log_prob(plane, torch.zeros_like(plane)).exp()
+    assert (density @ torch.outer(w, w).ravel()).item() == pytest.approx(1, abs=1e-6)
+
+
+def test_categorical_sums_to_one():
+    pred, _ = batch("Categorical Flat 1", 6)
+    one = likelihood("Categorical", 1, D64, False)
+    labels = torch.arange(CLASSES, dtype=D64)[:, None]
+    total = sum(one.log_prob(label.expand(6, 1), pred).exp() for label in labels)
+    torch.testing.assert_close(total, torch.ones(6, dtype=D64))
+
+
+def test_hard_histogram_sums_to_one():
+    pred, _ = batch("HardHistogram Flat 1", 6)
+    one = likelihood("HardHistogram", 1, D64, False)
+    centers = (EDGES[1:] + EDGES[:-1]) / 2
+    total = sum(one.log_prob(c.expand(6, 1), pred).exp() for c in centers)
+    torch.testing.assert_close(total, torch.ones(6, dtype=D64))
+
+
+@quick
+@given(
+    st.lists(st.floats(-50, 50), min_size=1, max_size=8),
+    st.floats(0.01, 20),
+    st.lists(st.floats(0.1, 5), min_size=2, max_size=20),
+)
+def test_soft_targets_sum_to_one(labels, soft, widths):
+    edges = torch.cumsum(torch.tensor([-10.0, *widths], dtype=D64), 0)
+    q = Histogram(edges, soft=soft).soft_target(torch.tensor(labels, dtype=D64)[:, None])
+    assert q.shape == (len(labels), len(widths))
+    assert (q >= 0).all()
+    # rounding of at most 20 terms
+    torch.testing.assert_close(q.sum(-1), torch.ones(len(labels), dtype=D64), rtol=0, atol=1e-13)
+
+
+def integral_over_labels(loss: BalancedLoss, pred: torch.Tensor, kinks: list[float]) -> float:
+    """of exp(-row), the model's p_train(y | x), for pred (1, 1)."""
+    y, w = axis(-40, 40, kinks, cells=400)
+    rows = loss.rows(pred.expand(len(y), 1), y[:, None])
+    return ((-rows).exp() @ w).item()
+
+
+# 1e-8, as above.
+@pytest.mark.parametrize("pair", ["Gaussian Mixture 1", "Laplace Mixture 1"])
+@pytest.mark.parametrize("at", [-3.0, 0.4, 9.0])
+def test_theorem_1_continuous(pair, at):
+    loss, pred = make(pair, full_nll=True), torch.tensor([[at]], dtype=D64)
+    assert integral_over_labels(loss, pred, [at]) == pytest.approx(1, abs=1e-8)
+
+
+# A flat prior has no mass to normalise by: exp(-row) peaks at one, and what it integrates to is
+# the likelihood's own normaliser.
+@pytest.mark.parametrize("name", ["Gaussian", "Laplace", "Huber"])
+def test_theorem_1_flat(name):
+    loss, pred = make(f"{name} Flat 1", full_nll=True), torch.zeros(1, 1, dtype=D64)
+    peak = loss.likelihood.log_prob(pred, pred).exp().item()
+    area = integral_over_labels(loss, pred, [0.0, -0.8 * 1.3, 0.8 * 1.3])
+    assert area * peak == pytest.approx(1, abs=1e-8)
+
+
+# 1e-4: in two dimensions, a trapezoid of step 0.1 against components no narrower than 0.4.
+@pytest.mark.parametrize("sigma", [torch.tensor(0.8), torch.tensor([0.6, 1.1])])
+def test_theorem_1_plane(sigma):
+    loss = BalancedLoss(Gaussian(sigma.double()), mixture(2, D64), full_nll=True)
+    y = torch.linspace(-12, 12, 241, dtype=D64)
+    plane = torch.cartesian_prod(y, y)
+    pred = torch.tensor([[0.7, -1.1]], dtype=D64).expand_as(plane)
+    total = (-loss.rows(pred, plane)).exp().sum() * 0.1**2
+    assert total.item() == pytest.approx(1, abs=1e-4)
+
+
+# Over finitely many labels it is a sum; 1e-12: float64 rounding of a few terms.
+@pytest.mark.parametrize("name", ["Gaussian", "Laplace", "Huber", "HardHistogram"])
+def test_theorem_1_bins(name):
+    loss = make(f"{name} Bins 1", full_nll=True)
+    pred, _ = batch(f"{name} Bins 1", 1)
+    atoms = loss.prior.centers[:, None]
+    rows = loss.rows(pred.expand(len(atoms), -1), atoms)
+    assert (-rows).exp().sum().item() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("pair", [p for p in PAIRS if " Batch " in p and "Histogram" not in p])
+def test_theorem_1_batch(pair):
+    loss = make(pair, full_nll=True)
+    pred, target = batch(pair, 7)
+    # every label of the batch under the first row's prediction
+    rows = loss.rows(pred[:1].expand_as(pred), target)
+    assert (-rows).exp().sum().item() == pytest.approx(1, abs=1e-12)
+
+
+def test_theorem_1_classes():
+    loss = make("Categorical Classes 1", full_nll=True)
+    pred, _ = batch("Categorical Classes 1", 1)
+    labels = torch.arange(CLASSES, dtype=D64)[:, None]
+    rows = loss.rows(pred.expand(CLASSES, -1), labels)
+    assert (-rows).exp().sum().item() == pytest.approx(1, abs=1e-12)
+
+
+# 1e-9: Gauss-Legendre in cells of 0.05, the prediction's kink between two of them.
+@pytest.mark.parametrize("scale", [0.05, 0.8, 12.0])
+@pytest.mark.parametrize("at", [-6.0, 0.1, 4.0])
+def test_normal_laplace_equals_quadrature(scale, at):
+    prior = mixture(1, D64)
+    loss = BalancedLoss(Laplace(torch.tensor(scale, dtype=D64)), prior)
+    y, w = axis(-25, 25, [at], cells=1000)
+    parts = zip(prior.weights.numpy(), prior.means.numpy(), prior.covariances.numpy(), strict=True)
+    p = sum(share * stats.norm.pdf(y, m[0], v[0, 0] ** 0.5) for share, m, v in parts)
+    numeric = float(w.numpy() @ (p * stats.laplace.pdf(y, at, scale)))
+    pred = torch.tensor([[at]], dtype=D64)
+    closed = loss.prior.log_evidence(loss.likelihood, pred, pred).exp().item()
+    assert closed == pytest.approx(numeric, rel=1e-9)
+
+
+# 1e-8 in one dimension (Gauss-Legendre), 1e-4 in two (trapezoid), as above.
+def test_mixture_integrates_to_one():
+    y, w = axis(-30, 30, [], cells=400)
+    for sigma in (0.0, 0.9):
+        density = mixture(1, D64).log_density(y[:, None], torch.tensor(sigma, dtype=D64)).exp()
+        assert (density @ w).item() == pytest.approx(1, abs=1e-8)
+    y = torch.linspace(-12, 12, 241, dtype=D64)
+    plane = torch.cartesian_prod(y, y)
+    for sigma in (torch.tensor(0.0), torch.tensor([0.3, 1.2])):
+        density = mixture(2, D64).log_density(plane, sigma.double()).exp()
+        assert density.sum().item() * 0.1**2 == pytest.approx(1, abs=1e-4)
+
+
+@quick
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=12), st.floats(0, 2))
+def test_tempering(weights, power):
+    """p_train^power, normalised: log-ratios scale by the power; 0 is uniform and 1 is p_train."""
+    w = torch.tensor(weights, dtype=D64)
+    tempered = Bins(torch.arange(len(w), dtype=D64), w, power).weights
+    assert tempered.sum().item() == pytest.approx(1, abs=1e-12)
+    logs, expected = tempered.log(), power * w.log()
+    # 1e-12: a few roundings of logarithms below 10
+    torch.testing.assert_close(logs - logs[0], expected - expected[0], rtol=1e-12, atol=1e-12)
+
+
+def test_priors_sum_to_one():
+    for weights in (Bins(EDGES, EDGES**2).weights, Classes([3, 4, 5]).weights):
+        assert weights.sum().item() == pytest.approx(1, abs=1e-6)  # float32 at worst
+    assert GaussianMixture([2.0, 6.0], [[0.0], [1.0]], [[[1.0]], [[1.0]]]).weights.tolist() == [
+        0.25,
+        0.75,
+    ]

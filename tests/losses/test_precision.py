@@ -1,0 +1,99 @@
+"""float32 far from the prior's mass, autocast, and predictions that are all the same."""
+
+import pytest
+import torch
+
+from losses import BMC, BNI, GAI, BalancedLoss, Bins, Gaussian, GaussianMixture, Laplace
+from losses.grid import FEW_ROWS
+from tests.losses.pairs import D64, PAIRS, batch, make, mixture
+
+REAL = [pair for pair in PAIRS if pair.split()[0].rstrip("*") in ("Gaussian", "Laplace", "Huber")]
+
+
+@pytest.mark.parametrize("path", ["fused", "plain"])
+@pytest.mark.parametrize("sigmas", [50, 1e4])
+@pytest.mark.parametrize("pair", REAL)
+def test_far_from_the_mass(pair, sigmas, path, monkeypatch):
+    """Finite, and equal to float64 as well as float32 can say it."""
+    if path == "plain":
+        monkeypatch.setattr("losses.BalancedLoss._fused", lambda *_: None)
+    results = []
+    for dtype in (torch.float32, D64):
+        loss = make(pair, dtype, learn=True)
+        pred, target = batch(pair, 6, dtype)
+        pred = (pred + 0.8 * sigmas * torch.tensor([1, -1, 1, -1, 1, -1])[:, None]).to(dtype)
+        pred.requires_grad_()
+        value = loss(pred, target)
+        value.backward()
+        scale = loss.likelihood.get_parameter(loss.likelihood.symbol).grad
+        results.append([value.detach(), pred.grad, scale])
+    for single, double in zip(*results, strict=True):
+        assert torch.isfinite(single).all()
+        # values and energies of this size r^2 / 2 are differences of others as large: their
+        # rounding, 1e-7 of r^2 in units of sigma
+        noise = 1e-6 * sigmas**2 * 10
+        torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=noise)
+
+
+@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize("name", ["bins", "mixture", "laplace bins", "laplace mixture"])
+def test_far_predictions_among_many_rows(name, learn):
+    """The grid's path: some rows of a depth map are 1e4 sigma away."""
+    prior = mixture(1, torch.float32) if "mixture" in name else Bins(range(10), range(1, 11))
+    maker = Laplace if "laplace" in name else Gaussian
+    loss = BalancedLoss(maker(0.5, learn), prior)
+    pred = torch.linspace(-5, 15, FEW_ROWS + 500)[:, None]
+    pred[::1000] = 5000.0
+    pred.requires_grad_()
+    value = loss(pred, torch.zeros_like(pred))
+    value.backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(pred.grad).all()
+    if learn:
+        assert all(torch.isfinite(p.grad).all() for p in loss.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_autocast_computes_in_float32(pair, dtype):
+    """What comes in low precision is taken as it is, and worked on in float32."""
+    loss = make(pair, torch.float32)
+    pred, target = batch(pair, 6, torch.float32)
+    low = pred.to(dtype)
+    expected = loss(low.float(), target)
+    leaf = low.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        value = loss(leaf, target)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, expected, rtol=0, atol=0)  # the same computation
+    value.backward()
+    assert leaf.grad.dtype == dtype
+    assert torch.isfinite(leaf.grad).all()
+
+
+def test_autocast_does_not_round_the_matrix_product():
+    """BMC and GAI in several dimensions go through a matrix product, which autocast would round."""
+    pred, target = (
+        100 + torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0))
+    ).unbind()
+    prior = GaussianMixture(torch.ones(8), target, torch.eye(16).expand(8, 16, 16))
+    for loss in (BMC(1.0), GAI(prior, 1.0)):
+        exact = loss(pred.double(), target.double())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = loss(pred, target)
+        # float32 gives 1e-4 of |p - y|^2 ~ 32 with offsets of 100; bfloat16 would be off by units
+        torch.testing.assert_close(value.double(), exact, rtol=1e-3, atol=1e-3)
+
+
+def test_offsets_do_not_cost_precision():
+    """Labels such as years, 2000 +- 3, in float32."""
+    g = torch.Generator().manual_seed(0)
+    pred, target = 2000 + 3 * torch.randn(2, 64, 1, generator=g)
+    bins = Bins(torch.arange(1980, 2020), torch.ones(40))
+    for loss in (BMC(1.0), BNI(bins, 1.0)):
+        x = pred.clone().requires_grad_()
+        loss(x, target).backward()
+        y = pred.double().requires_grad_()
+        loss(y, target.double()).backward()
+        # 1e-5 of a gradient of 2 * 3 / 64: residuals are exact, as their terms are float32 numbers
+        torch.testing.assert_close(x.grad.double(), y.grad, rtol=1e-4, atol=1e-6)
