@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
@@ -56,8 +57,10 @@ class Log:
         if self.writer is not None:
             self.writer.add_figure(key, figure, step)
 
-    def hparams(self, settings: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+    def hparams(self, cfg: DictConfig, metrics: Mapping[str, float]) -> None:
+        """TensorBoard's table of settings and results."""
         if self.writer is not None:
+            settings = leaves(cfg)
             kept = {
                 k: v if isinstance(v, bool | int | float) else str(v) for k, v in settings.items()
             }
@@ -82,6 +85,21 @@ class Log:
         for handler in list(self.logger.handlers):
             self.logger.removeHandler(handler)
             handler.close()
+
+
+def leaves(cfg: DictConfig) -> dict[str, Any]:
+    """The settings of a config under dotted names, without those that are only about the place."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    names = ("seed", "row", "preset", "freeze_bn", "loss", "model", "optim", "trainer", "features")
+    flat: dict[str, Any] = {}
+    stack: list[tuple[str, Any]] = [(name, plain[name]) for name in names]
+    while stack:
+        name, node = stack.pop()
+        if isinstance(node, dict):
+            stack.extend((f"{name}.{key}", value) for key, value in node.items())
+        else:
+            flat[name] = node
+    return flat
 
 
 def marginals(labels: NDArray, pred: NDArray, bins: int = 60) -> Figure:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from hydra.utils import instantiate
 from lightning_fabric import Fabric
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
 from engine import build, checkpoint, features
@@ -93,6 +93,7 @@ class Loop:
         return self.epoch * self.order.steps + self.step
 
     def train(self) -> None:
+        """All epochs that are still to do, each followed by validation and a checkpoint."""
         epochs, steps = self.cfg.trainer.epochs, self.order.steps
         self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
         self.clock = time.perf_counter()
@@ -102,11 +103,8 @@ class Loop:
             self.agree()
             report, _ = evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)
             self.epoch, self.step = self.epoch + 1, 0
-            self.log.scalars(
-                {f"val/{key}": value for key, value in report.items()}, self.steps_done
-            )
-            chosen = self.cfg.select.metric
-            self.keep_if_best(report[chosen])
+            self.log.scalars({f"val/{k}": v for k, v in report.items()}, self.steps_done)
+            self.keep_if_best(report[self.cfg.select.metric])
             self.save()
             self.log.info(
                 f"epoch {self.epoch}/{epochs}  "
@@ -128,14 +126,9 @@ class Loop:
             self.log.advance()
             if self.steps_done % every == 0:
                 now = time.perf_counter()
-                rates = {f"lr/{i}": g["lr"] for i, g in enumerate(self.optimizer.param_groups)}
-                terms = self.objective.terms(batch, pred)
-                values = {
-                    "loss": loss,
-                    **terms,
-                    **rates,
-                    "samples_per_second": seen / (now - since),
-                }
+                values = {"loss": loss, "samples_per_second": seen / (now - since)}
+                values |= self.objective.terms(batch, pred)
+                values |= {f"lr/{i}": g["lr"] for i, g in enumerate(self.optimizer.param_groups)}
                 self.log.scalars({f"train/{k}": v for k, v in values.items()}, self.steps_done)
                 seen, since = 0, now
             save_every = self.cfg.trainer.checkpoint_every
@@ -155,14 +148,10 @@ class Loop:
             batch = self.to_device(next(batches))
             with self.fabric.no_backward_sync(self.module, enabled=part + 1 < len(shares)):
                 loss, pred = self.module(batch)
-                count = torch.tensor([len(pred), float(not torch.isfinite(loss))])
-                count = self.fabric.to_device(count)
-                joined = (
-                    self.fabric.all_reduce(count.clone(), reduce_op="sum") if world > 1 else count
-                )
-                if joined[1] > 0:
+                rows, all_rows, broken = self.count(loss, pred)
+                if broken:  # on any rank, so that all of them stop
                     self.complain(loss, batch, pred)
-                self.fabric.backward(loss * (share * world * float(count[0] / joined[0])))
+                self.fabric.backward(loss * (share * world * rows / all_rows))
             total += share * float(loss.detach())
         clip = self.cfg.trainer.clip
         if clip is not None:
@@ -171,6 +160,15 @@ class Loop:
         self.optimizer.zero_grad()
         self.scheduler.step()
         return total, batch, pred
+
+    def count(self, loss: torch.Tensor, pred: torch.Tensor) -> tuple[float, float, float]:
+        """The rows here, the rows over all ranks, and on how many ranks the loss is not finite."""
+        rows, broken = float(len(pred)), float(not torch.isfinite(loss))
+        if self.fabric.world_size == 1:
+            return rows, rows, broken
+        pair = torch.tensor([rows, broken], device=self.fabric.device)
+        torch.distributed.all_reduce(pair)
+        return rows, float(pair[0]), float(pair[1])
 
     def complain(self, loss: torch.Tensor, batch: dict, pred: torch.Tensor) -> NoReturn:
         terms = {"loss": float(loss.detach()), **self.objective.terms(batch, pred)}
@@ -259,8 +257,9 @@ class Loop:
             save_predictions(self.folder / "predictions.npz", kept)
             if self.cfg.log.figures:
                 self.show(kept["test"])
-        self.log.scalars({k: v for k, v in reports.items() if k[:4] == "test"}, self.steps_done)
-        self.log.hparams(hparams(self.cfg), {k: v for k, v in reports.items() if k[:4] == "test"})
+        test = {key: value for key, value in reports.items() if key.startswith("test/")}
+        self.log.scalars(test, self.steps_done)
+        self.log.hparams(self.cfg, test)
         content = {
             "metrics": reports,
             "epoch": self.best["epoch"],
@@ -297,19 +296,3 @@ def seed_all(*key: int) -> None:
     torch.manual_seed(first << 31 | second >> 1)
     np.random.seed(first)  # noqa: NPY002  (libraries still use it)
     random.seed(second)
-
-
-def hparams(cfg: DictConfig) -> dict[str, Any]:
-    """The config's leaves under dotted names, without what is only about the place."""
-    names = ("seed", "row", "preset", "freeze_bn", "loss", "model", "optim", "trainer", "features")
-    chosen = {name: cfg[name] for name in names}
-    flat: dict[str, Any] = {}
-    stack: list[tuple[str, Any]] = [("", OmegaConf.to_container(OmegaConf.create(chosen)))]
-    while stack:
-        prefix, node = stack.pop()
-        for key, value in node.items():
-            if isinstance(value, dict):
-                stack.append((f"{prefix}{key}.", value))
-            else:
-                flat[f"{prefix}{key}"] = value
-    return flat

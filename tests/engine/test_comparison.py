@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from engine import comparison, cost
-from engine.run import CONFIGS, composed, run
+from engine.run import CONFIGS, composed, first_stage, key, run
 from tests.engine import tiny
 
 TABLES = sorted(
@@ -63,6 +63,15 @@ def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
     assert again["rows"] == table["rows"]
     assert [text.endswith("found") for text in said] == [True, True, True, False, False]
     assert list(again["extras"]) == ["Focal"]
+
+
+@pytest.mark.parametrize("preset", ["paper", "official", "laptop"])
+def test_the_vanilla_row_is_the_stage_one_of_the_others(preset: str):
+    said = [f"preset={preset}", "paths=mini", "dataset=utkface"]
+    vanilla = composed("train", ["experiment=imdb_wiki/vanilla", *said])
+    stage1 = first_stage(composed("train", ["experiment=imdb_wiki/bmc", "seed=2", *said]))
+    assert stage1 is not None
+    assert key(stage1, None) == key(vanilla, None)
 
 
 @pytest.mark.parametrize("name", TABLES)
