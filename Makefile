@@ -13,10 +13,10 @@ setup: .venv/installed
 	touch $@
 
 reproduce: setup
-	$(RUN) scripts/synthetic.py seeds=5
+	$(RUN) scripts/synthetic.py seeds=5 extras=false
 
 test: setup
-	$(RUN) -m pytest
+	OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses 2 --dist worksteal
 
 lint: setup
 	$(RUN) -m ruff check .

@@ -78,7 +78,7 @@ class BalancedLoss(nn.Module):
         if pred.shape[-1] == 1 and len(pred) > FEW_ROWS:
             return None
         components = self.prior.components(target)
-        if components is None:
+        if components is None or (components[1] is not None and self.likelihood.per_dimension):
             return None
         return gaussian_mean(pred, target, self.likelihood, components, self.strength, weight)
 

@@ -86,8 +86,7 @@ class Histogram(Likelihood):
 
     def index(self, target: Tensor) -> Tensor:
         """(..., 1) labels -> (...) bins; labels beyond the edges go to the first or last bin."""
-        inner = self.edges[1:-1].to(target.dtype).contiguous()
-        return torch.bucketize(target[..., 0].contiguous(), inner, right=True)
+        return (target >= self.edges[1:-1].to(target.dtype)).sum(-1)
 
     def soft_target(self, target: Tensor) -> Tensor:
         """(N, 1) -> (N, K): q_k(y), rows sum to one."""

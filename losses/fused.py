@@ -12,8 +12,10 @@ has gradients that need only averages over the share p_k of each component, with
                   + 1 / sigma_d
 
 So they are computed along with the value, and the backward pass is one product: no graph, and
-nothing of size rows x components is kept. `BalancedLoss.rows` says the same in plain steps and is
-the tests' oracle. For a small batch the time is the number of torch calls, so these are few.
+nothing of size rows x components is kept. In several dimensions a component's v_k is a matrix,
+and all of this holds along its axes, where it is diagonal. `BalancedLoss.rows` says the same in
+plain steps and is the tests' oracle. For a small batch the time is the number of torch calls, so
+these are few.
 
 N: rows; D: label dimensions; K: components.
 """
@@ -26,7 +28,8 @@ from torch import Tensor
 from losses.grid import is_eager
 from losses.likelihoods import Gaussian
 
-Components = tuple[Tensor, Tensor | None, Tensor]  # c (K, D), v (K,) or None, log w (K,)
+# c (K, D); v None or (K, D), along the columns of (K, D, D) if D > 1; log w (K,)
+Components = tuple[Tensor, Tensor | None, Tensor | None, Tensor]
 
 
 def gaussian_mean(
@@ -39,7 +42,8 @@ def gaussian_mean(
 ) -> Tensor:
     """2 sigma^2 (detached) times the mean of the rows, weighted by (N,) if given.
 
-    pred, target (N, D); v needs D = 1. Differentiable once, in pred and in a learned sigma.
+    pred, target (N, D); one sigma, unless v is None. Differentiable once, in pred and in a
+    learned sigma.
     """
     x, raw = pred.detach(), getattr(gaussian, gaussian.symbol)
     if raw.ndim == 0 and raw.device.type == "cpu" and is_eager(raw) and is_eager(pred):
@@ -48,8 +52,8 @@ def gaussian_mean(
         return _attach(pred, raw, *parts)
     sigma = gaussian.noise(pred)
     s = sigma.detach()
-    c, v, log_w = components
-    scaled = c / s, v if v is None else v / s.square(), log_w
+    c, v, axes, log_w = components
+    scaled = c / s, v if v is None else v / s.square(), axes, log_w
     loss, to_pred, to_sigma = _loss(
         x / s, target / s, 1.0, scaled, strength, weight, gaussian.learned, s.ndim > 0
     )
@@ -73,8 +77,13 @@ def _loss(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The loss () and its gradients to x (N, D) and to sigma, () or, `per_dimension`, (D,)."""
     dims, var = x.shape[-1], s * s
-    evidence = _one_dimensional if dims == 1 else _many_dimensional
-    value, drift, swell = evidence(x, var, *components, learned)
+    c, v, axes, log_w = components
+    if dims == 1:
+        value, drift, swell = _one_dimensional(x, var, c, v, log_w, learned)
+    elif v is None or axes is None:
+        value, drift, swell = _labels(x, var, c, log_w, learned)
+    else:
+        value, drift, swell = _ellipsoids(x, var, c, v, axes, log_w, learned)
     r = x - target
     square = r * r
     energy = square if dims == 1 else square.sum(-1, keepdim=True)
@@ -87,7 +96,9 @@ def _loss(
     to_pred = torch.sub(r, drift, alpha=strength) * (2 * portion)
     to_sigma = None
     if learned:
-        each = torch.sub(strength * swell, square, alpha=1 / var) * portion  # (N, D)
+        own = square if per_dimension else energy  # (N, D) or (N, 1)
+        swell = swell if per_dimension else swell.sum(-1, keepdim=True)
+        each = torch.sub(strength * swell, own, alpha=1 / var) * portion
         to_sigma = (each.sum(0) if per_dimension else each.sum()) * (2 * s)
     if strength != 1:
         left = (1 - strength) * 2 * var  # of what cancels otherwise
@@ -104,21 +115,26 @@ def _one_dimensional(
     middle = c.mean(0)  # keeps the averages below from losing digits
     x, c = x - middle, c - middle
     r = pull = x - c.mT  # (N, K)
-    part = None if v is None else var / (v + var)  # (K,)
+    part = None if v is None else var / (v[:, 0] + var)  # (K,)
     if part is not None:
         pull, log_w = r * part, torch.add(log_w, part.log(), alpha=0.5)
     logits = torch.addcmul(log_w, r, pull, value=-0.5 / var)
     share = torch.softmax(logits, -1)
     value = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
-    drift = x - share @ c if part is None else (share * pull).sum(-1, keepdim=True)
+    if part is None:  # single labels: two averages, no more passes over (N, K)
+        averages = _average(share, torch.cat([c, c * c], -1) if learned else c)
+        mean, square = averages[:, :1], averages[:, -1:]
+        return value, x - mean, (x * (x - 2 * mean) + square) / var if learned else mean
+    pulls = share * pull
+    drift = pulls.sum(-1, keepdim=True)
     if not learned:
         return value, drift, drift
-    swell = (share * pull * pull).sum(-1, keepdim=True) / var
-    return value, drift, swell if part is None else swell + share @ (1 - part)[:, None]
+    swell = (pulls * pull).sum(-1, keepdim=True) / var
+    return value, drift, swell + _average(share, (1 - part)[:, None])
 
 
-def _many_dimensional(
-    x: Tensor, var: float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
+def _labels(
+    x: Tensor, var: float, c: Tensor, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same, (N, 1), (N, D), (N, D), for single labels: |r|^2 goes through one matrix product,
     (N, K, D) is never made.
@@ -132,10 +148,36 @@ def _many_dimensional(
     share = torch.softmax(logits, -1)
     peak = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
     value = torch.sub(peak, (x * x).sum(-1, keepdim=True), alpha=0.5 / var)
-    mean = share @ c
+    mean = _average(share, c)
     if not learned:
         return value, x - mean, mean
-    return value, x - mean, (x * (x - 2 * mean) + share @ square) / var
+    return value, x - mean, (x * (x - 2 * mean) + _average(share, square)) / var
+
+
+def _ellipsoids(
+    x: Tensor, var: float, c: Tensor, v: Tensor, axes: Tensor, log_w: Tensor, learned: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, (N, 1), (N, D), (N, 1), for a mixture: all axes are one matrix, there and back."""
+    turn = axes.transpose(0, 1).flatten(1)  # (D, K D)
+    origin = (c[:, None] @ axes).flatten()
+    r = torch.addmm(-origin, x, turn).unflatten(-1, v.shape)  # (N, K, D)
+    part = var / (v + var)  # (K, D)
+    pull = r * part
+    log_w = torch.add(log_w, part.log().sum(-1), alpha=0.5)
+    logits = torch.sub(log_w, torch.linalg.vecdot(r, pull), alpha=0.5 / var)
+    share = torch.softmax(logits, -1)
+    value = logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()
+    swell = value
+    if learned:
+        stretch = torch.linalg.vecdot(pull, pull) / var + (1 - part).sum(-1)  # (N, K)
+        swell = (share * stretch).sum(-1, keepdim=True)
+    pulls = pull.mul_(share[..., None])  # in place: at this size, memory is time
+    return value, pulls.flatten(1) @ turn.mT, swell
+
+
+def _average(share: Tensor, values: Tensor) -> Tensor:
+    """share @ values, (N, K) @ (K, D): transposed it is several times faster for small D."""
+    return (values.mT @ share.mT).mT
 
 
 def _attach(

@@ -132,6 +132,10 @@ class Location(Likelihood):
         raw = getattr(self, self.symbol)
         return raw + (self.floor - raw.detach()).clamp(min=0) if self.learned else raw
 
+    @property
+    def per_dimension(self) -> bool:
+        return getattr(self, self.symbol).ndim > 0
+
     def noise(self, pred: Tensor) -> Tensor:
         """The scale in use, in the precision of pred and checked against its dimensions."""
         scale = self.value.to(pred.dtype)

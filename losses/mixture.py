@@ -74,12 +74,11 @@ class GaussianMixture(Prior):
         self._check(target)
         return likelihood.log_evidence_mixture(pred, self)
 
-    def components(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    def components(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         self._check(target)
-        if target.shape[-1] > 1:
-            return None
-        means, variances = self.means.to(target.dtype), self.eigenvalues.to(target.dtype)[:, 0]
-        return means, variances, self.log_weights.to(target.dtype)
+        dtype = target.dtype
+        eigen = self.eigenvalues.to(dtype), self.eigenvectors.to(dtype)
+        return self.means.to(dtype), *eigen, self.log_weights.to(dtype)
 
     def _check(self, target: Tensor) -> None:
         if target.shape[-1] != self.means.shape[-1]:

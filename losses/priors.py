@@ -28,9 +28,13 @@ class Prior(nn.Module):
         """(N, W), (N, D) -> (N,); target is only looked at, never differentiated."""
         raise TypeError(f"{type(self).__name__} defines no log_evidence")
 
-    def components(self, target: Tensor) -> tuple[Tensor, Tensor | None, Tensor] | None:
-        """Centers (K, D), variances (K,) or None, log-weights (K,), if that is all there is to it;
-        what `losses.fused` needs. An alternative to `log_evidence`, never called beside it."""
+    def components(
+        self, target: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor] | None:
+        """Centers (K, D), variances (K, D) or None along axes (K, D, D) or None, log-weights
+        (K,), if that is all there is to it; what `losses.fused` needs. An alternative to
+        `log_evidence`, never called beside it.
+        """
         return None
 
     def log_prob(self, target: Tensor) -> Tensor:
@@ -93,16 +97,17 @@ class Bins(Prior):
         return cls((bounds[:-1] + bounds[1:]) / 2, counts, power)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        atoms, _, log_weights = self.components(target)
+        atoms, *_, log_weights = self.components(target)
         return likelihood.log_evidence_atoms(pred, atoms, log_weights)
 
-    def components(self, target: Tensor) -> tuple[Tensor, None, Tensor]:
+    def components(self, target: Tensor) -> tuple[Tensor, None, None, Tensor]:
         if target.shape[-1] != 1:
             raise ValueError(
                 f"bins are one-dimensional, the labels have {target.shape[-1]} dimensions; "
                 "use prior=gaussian_mixture or prior=batch."
             )
-        return self.centers.to(target.dtype)[:, None], None, self.weights.to(target.dtype).log()
+        centers, weights = self.centers.to(target.dtype), self.weights.to(target.dtype)
+        return centers[:, None], None, None, weights.log()
 
     def log_prob(self, target: Tensor) -> Tensor:
         """The probability of the nearest center."""
@@ -161,17 +166,17 @@ class Batch(Prior):
         self.earlier = torch.empty(0)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        atoms, _, log_weights = self.components(target)
+        atoms, *_, log_weights = self.components(target)
         return likelihood.log_evidence_atoms(pred, atoms, log_weights)
 
-    def components(self, target: Tensor) -> tuple[Tensor, None, Tensor]:
+    def components(self, target: Tensor) -> tuple[Tensor, None, None, Tensor]:
         atoms = self._atoms(target.detach())
         if len(atoms) < 2:
             raise ValueError(
                 "a batch prior needs at least two labels, got a batch of one: its loss is zero "
                 "whatever the prediction. Use a larger batch, drop_last=True, or Batch(queue=1024)."
             )
-        return atoms, None, atoms.new_zeros(len(atoms))
+        return atoms, None, None, atoms.new_zeros(len(atoms))
 
     def log_prob(self, target: Tensor) -> Tensor:
         return target.new_zeros(len(target))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from engine.files import whole
@@ -77,7 +78,13 @@ def regression_lines(problem: Problem, split: Split, fits: list[Fit], ax: Axes, 
     y = torch.linspace(low, high, 200)[:, None]
     x = problem.inverse(y, torch.eye(2))
     ax.scatter(
-        split.x[:, 0], split.y[:, 0], s=3, c=COLOURS["Train"], alpha=0.4, lw=0, label="Train"
+        split.x[:, 0],
+        split.y[:, 0],
+        s=3,
+        c=COLOURS["Train"],
+        alpha=0.4,
+        lw=0,
+        label="Training data",
     )
     ax.plot(x[:, 0], y[:, 0], c=COLOURS["Oracle"], lw=2.5, label="Oracle")
     for fit in fits:
@@ -107,16 +114,19 @@ def marginals(problem: Problem, split: Split, test: Split, fits: list[Fit], ax: 
 
 
 def surface(points: np.ndarray, title: str, colour: str, ax) -> Axes:
-    """The density of (n, 2) labels as a surface over the label range."""
-    edges = np.linspace(-5, 5, 26)
+    """The density of (n, 2) labels as a surface over the label range; heights are its own."""
+    edges = np.linspace(-5, 5, 31)
     height, _, _ = np.histogram2d(*points.T, bins=[edges, edges])
     height *= len(edges[1:]) ** 2 / 100 / len(points)  # per unit of area
-    a, b = np.meshgrid(edges[1:] - 0.2, edges[1:] - 0.2, indexing="ij")
-    ax.plot_surface(a, b, height, color=colour, rstride=1, cstride=1, lw=0)
+    a, b = np.meshgrid(*[(edges[1:] + edges[:-1]) / 2] * 2, indexing="ij")
+    shades = LinearSegmentedColormap.from_list("", ["#f4f4f4", colour])
+    options = {"cmap": shades, "vmin": 0, "edgecolor": colour, "lw": 0.15}
+    ax.plot_surface(a, b, height, rstride=1, cstride=1, **options)
     ax.set_title(title, y=1.0)
     top = max(1.3 * float(height.max()), 0.02)
-    ax.set(xlim=(-5, 5), ylim=(-5, 5), zlim=(0, top), xticks=(-5, 0, 5), yticks=(-5, 0, 5))
-    ax.locator_params(axis="z", nbins=3)
+    ax.set(
+        xlim=(-5, 5), ylim=(-5, 5), zlim=(0, top), zticks=(), xticks=(-5, 0, 5), yticks=(-5, 0, 5)
+    )
     ax.set_xlabel("$y_1$", labelpad=-8)
     ax.set_ylabel("$y_2$", labelpad=-8)
     ax.tick_params(pad=-2)
@@ -155,7 +165,7 @@ def draw_surfaces(jobs: Sequence[Job], fits: dict[str, list[Fit]]) -> Figure | N
         return None
     figure = Figure(figsize=(12, 2.6 * len(names)))
     for row, name in enumerate(names):
-        data = splits_of(jobs, problems[name], count=100_000)
+        data = splits_of(jobs, problems[name], count=500_000)
         panels = {"Training labels": (data["train"].y.numpy(), "Train")}
         panels |= {NAMES[f.method]: (f(data["test"].x), f.method) for f in fits[name]}
         panels["Test labels"] = data["test"].y.numpy(), "Test"

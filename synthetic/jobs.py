@@ -6,7 +6,6 @@ goes on where it was; its name is a hash of all that the numbers depend on.
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +20,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from engine.files import whole
-from synthetic.methods import EXTRAS, METHODS
+from synthetic.methods import EXTRAS, METHODS, WARM
 from synthetic.problems import Problem
 from synthetic.program import Runs, State, Training
 
@@ -47,6 +46,7 @@ class Job:
     @property
     def path(self) -> Path:
         content = {**asdict(self), "version": VERSION, "torch": torch.__version__}
+        content |= {"warm": True} if self.method in WARM else {}
         del content["folder"]
         key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
         slug = self.name.replace(" / ", "-").replace(" ", "_").replace("(", "").replace(")", "")
@@ -60,8 +60,8 @@ class Job:
     def run(self, report: Callable[[int], None]) -> None:
         """Train, with curves for TensorBoard on the way, and write the file."""
         start = time.process_time()
-        runs = Runs({**METHODS, **EXTRAS}[self.method], self.problems, self.seeds,
-                    self.training, self.device)  # fmt: skip
+        make_loss, warm = {**METHODS, **EXTRAS}[self.method], self.method in WARM
+        runs = Runs(make_loss, self.problems, self.seeds, self.training, self.device, warm)
         curves = Path(self.folder) / "tensorboard" / self.path.stem
         with SummaryWriter(str(curves)) as writer:
 
@@ -102,8 +102,6 @@ def run_all(
     open_jobs = [job for job in jobs if not job.path.is_file()]
     if not open_jobs:
         return
-    # glibc gives large blocks back at once and pays for it at every step; keep them instead
-    os.environ |= {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 31)}
     context = get_context("spawn")
     with (
         context.Manager() as manager,

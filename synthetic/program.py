@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, stack_module_state, vjp, vmap
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from losses import BalancedLoss
-from synthetic.problems import Problem, make_splits
+from synthetic.problems import Problem, Split, make_splits
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Runs:
         seeds: Sequence[int],
         training: Training,
         device: str = "cpu",
+        warm: bool = False,  # start from the least-squares line
     ):
         self.training, self.device = training, device
         pairs = [(problem, seed) for problem in problems for seed in seeds]
@@ -89,9 +91,14 @@ class Runs:
         self.objective = objectives[0]
         self.parameters, self.buffers = stack_module_state(objectives)
         shape = self.data["train", "y"].shape[-1], self.data["train", "x"].shape[-1]
-        starts = [_start(seed, *shape) for _, seed in pairs]
+        starts = [
+            _least_squares(split["train"]) if warm else _start(seed, *shape)
+            for split, (_, seed) in zip(splits, pairs, strict=True)
+        ]
         self.weight = torch.stack([weight for weight, _ in starts]).to(device).requires_grad_()
         self.bias = torch.stack([bias for _, bias in starts]).to(device).requires_grad_()
+        self.optimizer = self._optimizer()
+        self.programs: dict[torch.Size, Callable[[Tensor], list[Tensor]]] = {}
         self.generators = [torch.Generator().manual_seed(seed) for _, seed in pairs]
 
     def train(self, report: Callable[[int, State], None] = lambda epoch, state: None) -> State:
@@ -99,18 +106,11 @@ class Runs:
 
         Deviation: the released 1-D script selects an epoch too, but then tests the last one.
         """
-        optimizer = self._optimizer()
-        schedule = CosineAnnealingLR(optimizer, self.training.epochs)
+        schedule = CosineAnnealingLR(self.optimizer, self.training.epochs)
         every = max(1, self.training.epochs // self.training.validations)
         best = None
-        step, shape = None, None
         for epoch in range(1, self.training.epochs + 1):
-            for rows in self._shuffled().split(self.training.batch, dim=1):
-                if step is None or rows.shape != shape:
-                    step, shape = self._gradient_program(rows), rows.shape
-                for variable, gradient in zip(self._variables(), step(rows), strict=True):
-                    variable.grad = gradient.contiguous()  # fused optimisers take no strides
-                optimizer.step()
+            self.epoch()
             schedule.step()
             if epoch % every == 0 or epoch == self.training.epochs:
                 state = self.state()
@@ -118,6 +118,16 @@ class Runs:
                 report(epoch, state)
         assert best is not None, "at least one epoch"
         return best
+
+    def epoch(self) -> None:
+        """Every training pair once, in a fresh order for every run."""
+        for rows in self._shuffled().split(self.training.batch, dim=1):
+            if rows.shape not in self.programs:
+                self.programs[rows.shape] = self._gradient_program(rows)
+            gradients = self.programs[rows.shape](rows)
+            for variable, gradient in zip(self._variables(), gradients, strict=True):
+                variable.grad = gradient.contiguous()  # fused optimisers take no strides
+            self.optimizer.step()
 
     def losses(self, part: str, rows: Tensor, nats: bool = False, variables=None) -> Tensor:
         """The loss of each run on the given rows of its own data: (R, B) -> (R,)."""
@@ -141,13 +151,15 @@ class Runs:
         without the bookkeeping, and without what only the loss's value needs.
         """
 
+        ones = torch.ones(len(rows), device=self.device)
+
         def gradients(rows: Tensor, *variables: Tensor) -> tuple[Tensor, ...]:
-            summed = lambda *v: self.losses("train", rows, variables=v).sum()  # noqa: E731
-            return grad(summed, argnums=tuple(range(len(variables))))(*variables)
+            pull = vjp(lambda *v: self.losses("train", rows, variables=v), *variables)[1]
+            return pull(ones)
 
         program = make_fx(gradients)(rows, *(v.detach() for v in self._variables()))
         program.graph.eliminate_dead_code()
-        program.recompile()
+        _keep_large_buffers(program)
         return lambda rows: program(rows, *(v.detach() for v in self._variables()))
 
     @torch.no_grad()
@@ -182,9 +194,46 @@ class Runs:
         return torch.stack(orders).to(self.device)
 
 
+WRITES = {
+    getattr(torch.ops.aten, name).default: getattr(torch.ops.aten, name).out
+    for name in ("bmm", "_softmax", "addcmul")
+} | {
+    getattr(torch.ops.aten, name).Tensor: getattr(torch.ops.aten, name).out
+    for name in ("sub", "mul", "div", "add")
+}
+
+
+def _keep_large_buffers(program: GraphModule, large: int = 1 << 18) -> None:
+    """Let operations that make large tensors write to the same memory at every step: fresh memory
+    costs more than the arithmetic. A result whose input is used nowhere else takes its place.
+    """
+    for node in list(program.graph.nodes):
+        value = node.meta.get("val")
+        if node.target not in WRITES or value is None or value.numel() < large:
+            continue
+        source = node.args[0]
+        if source.kwargs.get("out") is not None and len(source.users) == 1:
+            buffer = source.kwargs["out"]
+        else:
+            name = f"buffer_{node.name}"
+            program.register_buffer(
+                name, torch.empty(value.shape, dtype=value.dtype, device=value.device)
+            )
+            with program.graph.inserting_before(node):
+                buffer = program.graph.get_attr(name)
+        node.target, node.kwargs = WRITES[node.target], {**node.kwargs, "out": buffer}
+    program.recompile()
+
+
 def _take(values: Tensor, rows: Tensor) -> Tensor:
     """(R, n, ...), (R, B) -> (R, B, ...)."""
     return values[torch.arange(len(rows), device=rows.device)[:, None], rows]
+
+
+def _least_squares(split: Split) -> tuple[Tensor, Tensor]:
+    design = torch.cat([split.x, torch.ones(len(split.x), 1)], -1)
+    solution = torch.linalg.lstsq(design, split.y).solution.T  # (D, F + 1)
+    return solution[:, :-1], solution[:, -1]
 
 
 def _start(seed: int, dims: int, features: int) -> tuple[Tensor, Tensor]:

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from losses import BMC, BNI, GAI, Bins
 from tests.losses.pairs import D64, EDGES, mixture
 
-FUSED = ["GAI 1", "BMC 1", "BMC 4", "BNI 1"]
+FUSED = ["GAI 1", "GAI 4", "BMC 1", "BMC 4", "BNI 1"]
 
 
-def build(name: str, sigma: torch.Tensor, learn: bool, strength: float):
+def build(case: str, sigma: torch.Tensor, learn: bool, strength: float):
+    name, dims = case.split()
     makers = {
-        "GAI": lambda: GAI(mixture(1, D64), sigma, learn, strength=strength),
+        "GAI": lambda: GAI(mixture(int(dims), D64), sigma, learn, strength=strength),
         "BMC": lambda: BMC(sigma, learn, strength=strength),
         "BNI": lambda: BNI(Bins(EDGES, EDGES.abs() + 0.1), sigma, learn, strength=strength),
     }
@@ -42,13 +43,15 @@ def compare(loss, pred, target, weight):
 @pytest.mark.parametrize("per_dimension", [False, True])
 @pytest.mark.parametrize("case", FUSED)
 def test_equals_plain_steps(case, per_dimension, learn, strength, weighted):
-    name, dims = case.split()[0], int(case.split()[1])
+    dims = int(case.split()[1])
+    if case.startswith("GAI") and per_dimension:
+        return  # has plain steps only
     g = torch.Generator().manual_seed(1)
     pred, target = 2 * torch.randn(2, 30, dims, generator=g, dtype=D64)
     sigma = torch.tensor(0.7, dtype=D64)
     sigma = torch.linspace(0.5, 1.4, dims, dtype=D64) if per_dimension else sigma
     weight = torch.rand(30, generator=g, dtype=D64) if weighted else None
-    compare(build(name, sigma, learn, strength), pred, target, weight)
+    compare(build(case, sigma, learn, strength), pred, target, weight)
 
 
 @settings(max_examples=40, deadline=None)
@@ -60,10 +63,10 @@ def test_equals_plain_steps(case, per_dimension, learn, strength, weighted):
     st.integers(0, 2**20),
 )
 def test_any_shape_and_value(case, rows, sigma, strength, seed):
-    name, dims = case.split()[0], int(case.split()[1])
+    dims = int(case.split()[1])
     g = torch.Generator().manual_seed(seed)
     pred, target = 5 * torch.randn(2, rows, dims, generator=g, dtype=D64)
-    compare(build(name, torch.tensor(sigma, dtype=D64), True, strength), pred, target, None)
+    compare(build(case, torch.tensor(sigma, dtype=D64), True, strength), pred, target, None)
 
 
 def test_a_float32_sigma_serves_float64_predictions():

@@ -14,7 +14,7 @@ REAL = [pair for pair in PAIRS if pair.split()[0].rstrip("*") in ("Gaussian", "L
 @pytest.mark.parametrize("sigmas", [50, 1e4])
 @pytest.mark.parametrize("pair", REAL)
 def test_far_from_the_mass(pair, sigmas, path, monkeypatch):
-    """Finite, and equal to float64 as well as float32 can say it."""
+    """Finite and, at 50 sigma, still equal to float64."""
     if path == "plain":
         monkeypatch.setattr("losses.BalancedLoss._fused", lambda *_: None)
     results = []
@@ -29,10 +29,10 @@ def test_far_from_the_mass(pair, sigmas, path, monkeypatch):
         results.append([value.detach(), pred.grad, scale])
     for single, double in zip(*results, strict=True):
         assert torch.isfinite(single).all()
-        # values and energies of this size r^2 / 2 are differences of others as large: their
-        # rounding, 1e-7 of r^2 in units of sigma
-        noise = 1e-6 * sigmas**2 * 10
-        torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=noise)
+        if sigmas == 50:
+            # values are differences of energies r^2 / 2 = 1250, which float32 rounds to 1e-4;
+            # ten times that. At 1e4 sigma their rounding is as large as the gradient: finite only
+            torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("learn", [False, True])

@@ -26,13 +26,13 @@ def value_and_gradients(call, loss, pred, target):
     return [value.detach(), *gradients]
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("pair", PAIRS)
-def test_compile(pair, backend):
+def test_compile(pair):
+    """Traced whole, forward and backward, and run without a C compiler."""
     loss = make(pair, learn=learns(pair))
     pred, target = batch(pair, 6)
     torch.compiler.reset()
-    compiled = torch.compile(loss, backend=backend, fullgraph=True)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     ours = value_and_gradients(compiled, loss, pred, target)
     for a, b in zip(ours, value_and_gradients(loss, loss, pred, target), strict=True):
         torch.testing.assert_close(a, b, **CLOSE)

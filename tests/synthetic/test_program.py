@@ -59,6 +59,11 @@ def one_run(method, problem, seed, training, weight, bias):
         for problems, training in ((NORMAL, TRAINING), (MVN, ADAM))
         for method in (*METHODS, *EXTRAS)
         if defined(method, problems[0])
+    ]
+    + [
+        (method, problems, dataclasses.replace(training, samples=256, batch=256))  # large buffers
+        for problems, training in ((NORMAL, TRAINING), (MVN, ADAM))
+        for method in ("BMC (true noise)", "BMC")
     ],
 )
 def test_a_batched_run_is_the_run_alone(method, problems, training):

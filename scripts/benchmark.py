@@ -1,0 +1,220 @@
+"""Forward + backward time and peak memory of each loss against the textbook formula, and the
+batched synthetic benchmark against one run at a time; as ratios, in one run. See engine/timing.py.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler says nothing
+
+import hydra  # noqa: E402
+import torch  # noqa: E402
+from omegaconf import DictConfig, OmegaConf  # noqa: E402
+from rich.console import Console  # noqa: E402
+from torch import Tensor  # noqa: E402
+from torch.distributions import MultivariateNormal  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from engine import tables  # noqa: E402
+from engine.files import whole  # noqa: E402
+from engine.timing import Bench, Loss, Row, ratio, table  # noqa: E402
+from losses import BMC, BNI, GAI, Bins, GaussianMixture  # noqa: E402
+from synthetic.methods import METHODS  # noqa: E402
+from synthetic.problems import TABLE  # noqa: E402
+from synthetic.program import Training  # noqa: E402
+from synthetic.speed import alone, together  # noqa: E402
+
+ROOT = Path(sys.path[0])
+PIXELS = 8 * 114 * 152  # a batch of depth maps: 138,624 rows
+
+
+# ---- the textbook formulas: Theorem 1 as it is written, times 2 sigma^2
+
+
+def mse(pred: Tensor, target: Tensor) -> Tensor:
+    return functional.mse_loss(pred, target)
+
+
+def broadcast_atoms(centers: Tensor | None, weights: Tensor | None, sigma: Tensor) -> Loss:
+    """BNI, or BMC without centers: every row with every label, (N, K, D)."""
+
+    def loss(pred: Tensor, target: Tensor) -> Tensor:
+        c = target if centers is None else centers
+        log_w = 0.0 if weights is None else weights.log()
+        square = (pred[:, None] - c).square().sum(-1)  # (N, K)
+        balance = torch.logsumexp(log_w - square / 2 / sigma**2, -1)
+        rows = (pred - target).square().sum(-1) / 2 / sigma**2 + balance
+        return rows.mean() * 2 * sigma.detach() ** 2
+
+    return loss
+
+
+def normal_mixture(prior: GaussianMixture, sigma: Tensor) -> Loss:
+    """GAI through MultivariateNormal(mu_k, Sigma_k + sigma^2 I)."""
+
+    def loss(pred: Tensor, target: Tensor) -> Tensor:
+        noise = sigma**2 * torch.eye(pred.shape[-1], device=pred.device)
+        log_p = MultivariateNormal(prior.means, prior.covariances + noise).log_prob(pred[:, None])
+        balance = torch.logsumexp(log_p + prior.weights.log(), -1)
+        rows = (pred - target).square().sum(-1) / 2 / sigma**2 + balance
+        return rows.mean() * 2 * sigma.detach() ** 2
+
+    return loss
+
+
+def broadcast_mixture(prior: GaussianMixture, sigma: Tensor) -> Loss:
+    """GAI in one dimension without MultivariateNormal."""
+
+    def loss(pred: Tensor, target: Tensor) -> Tensor:
+        variance = prior.covariances[:, 0, 0] + sigma**2
+        log_p = -(pred - prior.means[:, 0]).square() / 2 / variance - variance.log() / 2
+        balance = torch.logsumexp(log_p + prior.weights.log(), -1)
+        rows = (pred - target).square()[:, 0] / 2 / sigma**2 + balance
+        return rows.mean() * 2 * sigma.detach() ** 2
+
+    return loss
+
+
+def normal_batch(sigma: Tensor) -> Loss:
+    """BMC as the paper's pseudo-code: a softmax over MultivariateNormal(pred, sigma^2 I)."""
+
+    def loss(pred: Tensor, target: Tensor) -> Tensor:
+        noise = sigma**2 * torch.eye(pred.shape[-1], device=pred.device)
+        logits = MultivariateNormal(pred[:, None], noise).log_prob(target[None])  # (N, N, D) inside
+        labels = torch.arange(len(pred), device=pred.device)
+        return functional.cross_entropy(logits, labels) * 2 * sigma.detach() ** 2
+
+    return loss
+
+
+# ---- what is compared
+
+
+def losses(bench: Bench) -> list[Row]:
+    g = torch.Generator().manual_seed(0)
+    where = bench.device
+
+    def batch(n: int, dims: int, low: float, high: float) -> tuple[Tensor, Tensor]:
+        pred, target = low + (high - low) * torch.rand(2, n, dims, generator=g)
+        return pred.to(where), target.to(where)
+
+    def mixture(components: int, dims: int, spread: float) -> GaussianMixture:
+        root = torch.randn(components, dims, dims, generator=g) / dims**0.5
+        covariances = root @ root.mT + 0.1 * torch.eye(dims)
+        means = spread * torch.rand(components, dims, generator=g)
+        return GaussianMixture(torch.rand(components, generator=g) + 0.1, means, covariances)
+
+    rows, one = [], torch.tensor(1.0, device=where)
+    learned = torch.tensor(1.0, device=where, requires_grad=True)
+
+    maps = batch(PIXELS, 1, 0.7, 10)
+    centers, counts = torch.arange(0.05, 10, 0.1), torch.rand(100, generator=g) + 0.05
+    bins, mix = Bins(centers, counts).to(where), mixture(16, 1, 10).to(where)
+    many = {"time_goal": 1 / 10, "memory_goal": 1 / 10}
+    for learn, sigma in ((False, one), (True, learned)):
+        note = f"N = {PIXELS:,}{', sigma learned' if learn else ''}"
+        textbook = broadcast_atoms(bins.centers[:, None], bins.weights, sigma)
+        ours = BNI(bins, 1.0, learn).to(where)
+        rows.append(
+            bench.compare(f"BNI 100 bins, {note}", ours, "broadcast", textbook, maps, **many)
+        )
+        ours, name = GAI(mix, 1.0, learn).to(where), f"GAI 16 components, {note}"
+        textbook = normal_mixture(mix, sigma)
+        rows.append(bench.compare(name, ours, "MultivariateNormal", textbook, maps, **many))
+        textbook = broadcast_mixture(mix, sigma)
+        rows.append(bench.compare(name, ours, "broadcast", textbook, maps, memory_goal=None))
+
+    poses, mix = batch(128, 216, -1, 1), mixture(16, 216, 1).to(where)
+    for learn, sigma in ((False, one), (True, learned)):
+        note = f"D = 216, N = 128{', sigma learned' if learn else ''}"
+        ours, textbook = GAI(mix, 1.0, learn).to(where), normal_mixture(mix, sigma)
+        name = f"GAI 16 components, {note}"
+        rows.append(
+            bench.compare(name, ours, "MultivariateNormal", textbook, poses, time_goal=1 / 15)
+        )
+        ours, textbook = BMC(1.0, learn).to(where), normal_batch(sigma)
+        rows.append(
+            bench.compare(
+                f"BMC, {note}", ours, "MultivariateNormal", textbook, poses, time_goal=0.01
+            )
+        )
+        textbook = broadcast_atoms(None, None, sigma)
+        rows.append(bench.compare(f"BMC, {note}", ours, "broadcast", textbook, poses))
+
+    small, mix = batch(256, 1, 0, 10), mixture(8, 1, 10).to(where)
+    for learn in (False, True):
+        note = f"N = 256, D = 1{', sigma learned' if learn else ''}"
+        for name, ours in {
+            "GAI 8 components": GAI(mix, 1.0, learn),
+            "BMC": BMC(1.0, learn),
+            "BNI 100 bins": BNI(bins, 1.0, learn),
+        }.items():
+            ours, goal = ours.to(where), {"time_goal": 3.0}
+            rows.append(bench.compare(f"{name}, {note}", ours, "plain MSE", mse, small, **goal))
+    return rows
+
+
+def synthetic(bench: Bench) -> list[Row]:
+    """An epoch of a run: all runs of a method in one program, against one run at a time."""
+    config = OmegaConf.load(Path(sys.path[0]) / "configs/synthetic.yaml")
+    rows, seeds, against = [], range(10), "one run at a time"
+    for family, settings in {"normal": "linear", "exponential": "linear", "mvn": "mvn"}.items():
+        training = Training(**config.training[settings])
+        problems = [problem for problem in TABLE if problem.family == family]
+        runs = len(problems) * len(seeds)
+        for method, make_loss in METHODS.items():
+            ours = together(make_loss, problems, seeds, training)
+            theirs = alone(make_loss, problems[0], training)
+            name = f"{family}, {method}, {runs} runs"
+            rows.append(bench.take_turns(name, ours, against, theirs, runs))
+    ours, theirs = sum(row.ours_ms for row in rows), sum(row.theirs_ms for row in rows)
+    name = "an epoch of every column and method"
+    return [*rows, Row(name, against, ours, theirs, ours / theirs, time_goal=1 / 25)]
+
+
+SUITES: dict[str, Callable[[Bench], list[Row]]] = {"losses": losses, "synthetic": synthetic}
+
+
+@hydra.main(version_base=None, config_path="../configs", config_name="benchmark")
+def main(config: DictConfig) -> None:
+    if config.suite != "all" and config.suite not in SUITES:
+        raise SystemExit(f"suite is all or one of {', '.join(SUITES)}, got {config.suite}")
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    bench, console = Bench(config.device, config.rounds, config.seconds, config.budget), Console()
+    suites = SUITES if config.suite == "all" else {config.suite: SUITES[config.suite]}
+    report = {}
+    for name, suite in suites.items():
+        rows = suite(bench)
+        report[name] = [asdict(row) for row in rows]
+        console.print(table(f"{name}, {torch.get_num_threads()} threads", rows))
+    report["meta"] = {**tables.meta(), "threads": torch.get_num_threads()}
+    for folder in ["outputs", "results"] if config.publish else ["outputs"]:
+        with whole(ROOT / folder / "benchmark.json") as file:
+            file.write(json.dumps(report, indent=1).encode() + b"\n")
+    if config.publish:
+        tables.insert(ROOT / "README.md", "benchmark", markdown(rows_with_goals(report)))
+
+
+def rows_with_goals(report: dict) -> list[dict]:
+    suites = [rows for name, rows in report.items() if name != "meta"]
+    return [row for rows in suites for row in rows if row["time_goal"] is not None]
+
+
+def markdown(rows: list[dict]) -> str:
+    """The lines that have a goal, as the README shows them."""
+    lines = ["| | against | time | goal | memory | goal |", "|---|---|---:|---:|---:|---:|"]
+    for row in rows:
+        numbers = (ratio(row[k]) for k in ("time", "time_goal", "memory", "memory_goal"))
+        lines.append(f"| {row['name']} | {row['against']} | {' | '.join(numbers)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
