@@ -1,0 +1,119 @@
+"""From a config to the things that are trained: dataset -> labels -> loss -> model -> optimiser.
+
+The order is the point. The prior, the sample weights and (for a histogram) the bins are fitted to
+the training labels, never configured; the head's width is what the likelihood asks for. A config
+node with `_partial_: true` under `loss` is such a thing to be fitted: it is called with the
+training labels (N, D).
+"""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from engine import checkpoint
+from losses import Histogram
+
+FITTED = ("likelihood", "prior", "weights")
+
+
+def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
+    """One split of the configured dataset."""
+    return instantiate(cfg.dataset, split=split, **changes)
+
+
+def objective(cfg: DictConfig, labels: NDArray, backbone: Path | None = None) -> nn.Module:
+    """Model and loss as one module, its priors fitted to the training labels (N, D).
+
+    backbone: the checkpoint of stage 1, whose features are kept and frozen; the head starts anew.
+    """
+    loss, weights = _loss(cfg, labels)
+    model = instantiate(cfg.model, outputs=loss.likelihood.width(labels.shape[1]))
+    if backbone is not None:
+        read_backbone(model, backbone)
+        model.freeze(cfg.freeze_bn)
+    whole = instantiate(cfg.objective, model=model, loss=loss, weights=weights)
+    whole.cached = cfg.features.mode == "cached"
+    return whole
+
+
+def _loss(cfg: DictConfig, labels: NDArray) -> tuple[Any, torch.Tensor | None]:
+    """The loss with its parts fitted, and the weight of each training sample if it has weights."""
+    node = {key: value for key, value in cfg.loss.items() if key not in FITTED}
+    parts = {key: fitted(cfg.loss[key], labels) for key in FITTED if cfg.loss.get(key) is not None}
+    weights = parts.pop("weights", None)
+    loss = instantiate(node, **parts)
+    return loss, None if weights is None else torch.as_tensor(weights, dtype=torch.float32)
+
+
+def fitted(node: DictConfig, labels: NDArray) -> Any:
+    """Instantiate, and if the node is `_partial_`, call it with the labels."""
+    made = instantiate(node)
+    return made(labels) if isinstance(made, functools.partial) else made
+
+
+def label_histogram(
+    labels: NDArray, step: float, soft: float, point: str, low: float, high: float
+) -> Histogram:
+    """A Histogram likelihood with bins of width `step` over the labels that lie in [low, high].
+
+    Bins beyond the labels would never be trained, and yet get their share of the softmax.
+    """
+    first = max(low, np.floor(labels.min() / step) * step)
+    last = min(high, np.ceil(labels.max() / step) * step)
+    edges = np.arange(first - step / 2, last + step, step)
+    return Histogram(edges, soft=soft, point=point)  # pyright: ignore[reportArgumentType]
+
+
+def read_backbone(model: Any, path: Path) -> None:
+    """Take everything but the head from a run's checkpoint."""
+    state = checkpoint.read(path)["objective"]
+    state = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
+    state = {k: v for k, v in state.items() if not model.in_head(k) and "smoothing." not in k}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    missing = [key for key in missing if not model.in_head(key) and "smoothing." not in key]
+    if missing or unexpected:
+        raise ValueError(
+            f"{path}: expected the backbone of a {type(model).__name__}; missing {missing[:3]}, "
+            f"unexpected {unexpected[:3]}. Train stage 1 with the same model."
+        )
+
+
+def read_state(objective: Any, state: dict[str, Any], path: Path) -> None:
+    """Load a checkpoint's state; only what stage 2 keeps frozen may be missing from it."""
+    try:
+        missing, unexpected = objective.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: made by another model or loss; {error}") from error
+    missing = set(missing) - objective.constant_keys()
+    if missing or unexpected:
+        raise ValueError(
+            f"{path}: made by another model or loss; missing {sorted(missing)[:3]}, unexpected "
+            f"{sorted(unexpected)[:3]}. Use the config it was made with."
+        )
+
+
+def optimizer(cfg: DictConfig, whole: Any) -> Optimizer:
+    """Two groups: the model, and the loss's own parameters with a learning rate of their own."""
+    loss_parameters = [p for p in whole.loss.parameters() if p.requires_grad]
+    known = set(map(id, loss_parameters))
+    model = [p for p in whole.parameters() if p.requires_grad and id(p) not in known]
+    groups: list[dict[str, Any]] = [{"params": model}]
+    if loss_parameters:
+        groups.append({"params": loss_parameters, "lr": cfg.optim.loss_lr, "weight_decay": 0.0})
+    return instantiate(cfg.optim.optimizer, _partial_=True)(groups)
+
+
+def scheduler(cfg: DictConfig, optimiser: Optimizer, steps: int) -> LambdaLR:
+    """The model's learning rate follows the schedule, in epochs; that of the loss is constant."""
+    schedule = instantiate(cfg.optim.schedule, _partial_=True)
+    factors = [lambda step: schedule(step / steps, cfg.trainer.epochs), lambda step: 1.0]
+    return LambdaLR(optimiser, factors[: len(optimiser.param_groups)])

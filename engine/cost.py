@@ -1,0 +1,67 @@
+"""What a loss costs in training: seconds per iteration and peak memory, as the paper measures.
+
+Each row is measured in a process of its own, so that one row's memory is not another's. The images
+are random numbers: a step costs the same whatever they show.
+"""
+
+import multiprocessing
+import resource
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from engine import build
+
+SAMPLES = 20_000  # labels that the priors are fitted to
+
+
+def measure(cfg: DictConfig, iterations: int, warmup: int = 1) -> dict[str, float]:
+    """{"seconds", "memory_mb"} of one training step of a stage-2 config, backbone included."""
+    context = multiprocessing.get_context("spawn")
+    receive, send = context.Pipe(duplex=False)
+    arguments = OmegaConf.to_container(cfg, resolve=True), iterations, warmup, send
+    process = context.Process(target=_measure, args=arguments)
+    process.start()
+    send.close()
+    try:
+        return receive.recv()
+    except EOFError:
+        raise RuntimeError(f"{cfg.name}: the measuring process ended without a result") from None
+    finally:
+        process.join()
+
+
+def _measure(plain: Any, iterations: int, warmup: int, send: Any) -> None:
+    cfg: Any = OmegaConf.create(plain)
+    cfg.features = {"mode": "none"}
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    rng = np.random.default_rng(0)
+    labels = np.clip(rng.normal(35, 12, (SAMPLES, 1)).round(), 0, 100).astype(np.float32)
+    objective: Any = build.objective(cfg, labels)
+    objective.model.freeze(cfg.freeze_bn)
+    objective.to(device).train()
+    optimizer = build.optimizer(cfg, objective)
+    index = torch.arange(cfg.trainer.batch_size)
+    side = cfg.dataset.size
+    batch = {
+        "input": torch.randn(len(index), 3, side, side, device=device),
+        "target": torch.from_numpy(labels)[index].to(device),
+        "meta": {"index": index.to(device)},
+    }
+    times = []
+    for _ in range(warmup + iterations):
+        start = time.perf_counter()
+        loss, _ = objective(batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
+    if device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated() / 2**20
+    send.send({"seconds": float(np.mean(times[warmup:])), "memory_mb": float(memory)})

@@ -1,0 +1,104 @@
+"""One pass over a split: every sample once over all ranks, metrics summed, predictions kept."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+from torch.utils.data import DataLoader
+from torchmetrics import Metric
+
+from engine import build, checkpoint
+from engine.batches import evaluation_loader
+from engine.files import whole
+from engine.objective import Regression
+from losses import WeightedLoss
+from models.released import load
+
+
+@torch.no_grad()
+def evaluate(
+    fabric: Fabric, objective: Any, loader: DataLoader, metrics: Metric, keep: bool = False
+) -> tuple[dict[str, float], dict[str, NDArray]]:
+    """The report of `metrics`, and if `keep` the arrays index (N,), pred (N, D), target (N, D).
+
+    The objective is used outside any distributed wrapper, and left in the mode it had.
+    """
+    was_training = objective.training
+    objective.eval()
+    metrics = metrics.to(fabric.device)
+    metrics.reset()
+    rows: list[tuple[NDArray, NDArray, NDArray]] = []
+    for raw in loader:
+        batch = fabric.to_device(raw)
+        with fabric.autocast():
+            pred = objective.predict(batch)
+        metrics.update(pred, batch["target"])
+        if keep:
+            arrays = batch["meta"]["index"], pred.float(), batch["target"].float()
+            rows.append(tuple(array.cpu().numpy() for array in arrays))
+    report = {key: float(value) for key, value in metrics.compute().items()}
+    objective.train(was_training)
+    return report, _in_order(fabric, rows) if keep else {}
+
+
+def finished_run(folder: Path, which: str = "best") -> tuple[DictConfig, Any, Any]:
+    """The config of a run, its objective with the weights of a checkpoint, and its metrics."""
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file; run= takes the folder that train.py printed"
+        )
+    cfg: Any = OmegaConf.load(path)
+    cfg.features = {"mode": "none"}  # images are looked at, not tables
+    labels = build.dataset(cfg, "train").labels
+    backbone = None if cfg.backbone is None else Path(cfg.backbone.checkpoint)
+    objective = build.objective(cfg, labels, backbone)
+    weights = folder / "checkpoints" / f"{which}.pt"
+    build.read_state(objective, checkpoint.read(weights)["objective"], weights)
+    return cfg, objective.eval(), instantiate(cfg.metrics, train_labels=labels)
+
+
+def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:
+    """A released checkpoint as an objective, and the metrics of the configured dataset."""
+    labels = build.dataset(cfg, "train").labels
+    objective: nn.Module = Regression(load(path, layout), WeightedLoss(error="l1"))
+    return objective.eval(), instantiate(cfg.metrics, train_labels=labels)
+
+
+def report(
+    fabric: Fabric, cfg: DictConfig, objective: Any, metrics: Any, split: str, batch_size: int
+) -> dict[str, float]:
+    """The metrics of one split of the config's dataset."""
+    loader = evaluation_loader(
+        build.dataset(cfg, split), batch_size, 0, False, fabric.global_rank, fabric.world_size
+    )
+    return evaluate(fabric, fabric.to_device(objective), loader, metrics)[0]
+
+
+def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
+    """predictions.npz: <split>_pred and <split>_target, rows in the dataset's order."""
+    arrays = {
+        f"{split}_{name}": array
+        for split, kept in splits.items()
+        for name, array in kept.items()
+        if name != "index"
+    }
+    with whole(path) as file:
+        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def _in_order(fabric: Fabric, rows: list) -> dict[str, NDArray]:
+    parts = [rows]
+    if fabric.world_size > 1:
+        parts = [[] for _ in range(fabric.world_size)]
+        torch.distributed.all_gather_object(parts, rows)
+    columns = zip(*(row for part in parts for row in part), strict=True)
+    index, pred, target = (np.concatenate(column) for column in columns)
+    order = np.argsort(index)
+    return {"index": index[order], "pred": pred[order], "target": target[order]}

@@ -1,0 +1,129 @@
+"""What a run tells while it goes on: TensorBoard events, a log file, a progress bar.
+
+Only rank zero writes; the others hold a `Log` that keeps silent, so the loop need not ask.
+"""
+
+import logging
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+
+class Console(logging.Handler):
+    """Lines on stderr that do not break a progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+class Log:
+    """TensorBoard and `train.log` of one run folder.
+
+    purge_step: events from this step on are dropped, as a resumed run writes them again.
+    """
+
+    def __init__(self, folder: Path, active: bool, purge_step: int | None = None):
+        self.active = active
+        self.logger = logging.getLogger(f"run.{folder}")
+        self.logger.propagate = False
+        self.logger.setLevel(logging.INFO if active else logging.CRITICAL)
+        self.writer = SummaryWriter(str(folder), purge_step=purge_step) if active else None
+        self.bar: tqdm | None = None
+        if active:
+            form = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
+            handlers = logging.FileHandler(folder / "train.log"), Console()
+            for handler in handlers:
+                handler.setFormatter(form)
+                self.logger.addHandler(handler)
+
+    def info(self, message: str) -> None:
+        self.logger.info(message)
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        if self.writer is not None:
+            for key, value in values.items():
+                self.writer.add_scalar(key, value, step)
+
+    def figure(self, key: str, figure: Figure, step: int) -> None:
+        if self.writer is not None:
+            self.writer.add_figure(key, figure, step)
+
+    def hparams(self, cfg: DictConfig, metrics: Mapping[str, float]) -> None:
+        """TensorBoard's table of settings and results."""
+        if self.writer is not None:
+            settings = leaves(cfg)
+            kept = {
+                k: v if isinstance(v, bool | int | float) else str(v) for k, v in settings.items()
+            }
+            self.writer.add_hparams(kept, dict(metrics), run_name=".")
+
+    def progress(self, total: int, done: int, show: bool) -> None:
+        """A bar over all steps, with the time left; silent where stderr is no terminal."""
+        hidden = True if not (show and self.active) else None  # None: tqdm looks for a terminal
+        self.bar = tqdm(total=total, initial=done, disable=hidden, unit="step", dynamic_ncols=True)
+
+    def advance(self, note: str = "") -> None:
+        if self.bar is not None:
+            self.bar.update()
+            if note:
+                self.bar.set_postfix_str(note, refresh=False)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        if self.writer is not None:
+            self.writer.close()
+        for handler in list(self.logger.handlers):
+            self.logger.removeHandler(handler)
+            handler.close()
+
+
+def leaves(cfg: DictConfig) -> dict[str, Any]:
+    """The settings of a config under dotted names, without those that are only about the place."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    names = ("seed", "row", "preset", "freeze_bn", "loss", "model", "optim", "trainer", "features")
+    flat: dict[str, Any] = {}
+    stack: list[tuple[str, Any]] = [(name, plain[name]) for name in names]
+    while stack:
+        name, node = stack.pop()
+        if isinstance(node, dict):
+            stack.extend((f"{name}.{key}", value) for key, value in node.items())
+        else:
+            flat[name] = node
+    return flat
+
+
+def marginals(labels: NDArray, pred: NDArray, bins: int = 60) -> Figure:
+    """The training labels' histogram beside that of the predictions, in label dimension 0."""
+    low = float(min(labels[:, 0].min(), pred[:, 0].min()))
+    high = float(max(labels[:, 0].max(), pred[:, 0].max()))
+    edges = np.linspace(low, high if high > low else low + 1, bins + 1).tolist()
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    ax = figure.add_subplot()
+    ax.hist(labels[:, 0], edges, density=True, color="0.75", label="training labels")
+    ax.hist(pred[:, 0], edges, density=True, histtype="step", color="#0072B2", label="predictions")
+    ax.set(xlabel="label", ylabel="density")
+    ax.legend()
+    return figure
+
+
+def samples(images: Iterable[Tensor], pred: NDArray, target: NDArray) -> Figure:
+    """A row of images (3, H, W) with predicted and true labels above each."""
+    shown = [image.float().cpu().numpy().transpose(1, 2, 0) for image in images]
+    figure = Figure(figsize=(1.5 * len(shown), 2), layout="constrained")
+    for place, image in enumerate(shown):
+        ax = figure.add_subplot(1, len(shown), place + 1)
+        span = image.max() - image.min()
+        ax.imshow((image - image.min()) / (span if span > 0 else 1))
+        ax.set_title(f"{pred[place, 0]:.1f} ({target[place, 0]:.1f})", fontsize=8)
+        ax.axis("off")
+    return figure

@@ -1,0 +1,156 @@
+"""From a config to a finished run: find it, or run it, stage 1 first where it builds on one.
+
+    run(stage 2) = find or run(stage 1), then train the head on its frozen features
+
+A config with a knob to be chosen on validation (`choose`) is several runs; its result is the best.
+"""
+
+import functools
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from lightning_fabric import Fabric
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from engine import train
+from engine.files import whole
+from engine.folder import (
+    MACHINE,
+    clear,
+    finish,
+    finished,
+    folder,
+    identity,
+    is_main_process,
+    locked,
+)
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+SHARED = ("dataset", "model", "paths", "metrics", "log")  # what stage 1 takes from stage 2
+
+
+def run(cfg: DictConfig) -> dict[str, Any]:
+    """Train and evaluate what the config describes, or find it done.
+
+    Returns what metrics.json holds, {"metrics": {"test/bmae": ...}, ...}, and the "folder".
+    """
+    check(cfg)
+    stage1 = first_stage(cfg)
+    backbone = None
+    if stage1 is not None:
+        backbone = Path(run(stage1)["folder"]) / "checkpoints" / "best.pt"
+    place = folder(cfg, key(cfg, stage1))
+    with locked(place, is_main_process()):
+        done = finished(place)
+        if done is not None and not cfg.rerun:
+            return done
+        if is_main_process():
+            if cfg.rerun or cfg.resume == "never":
+                clear(place)
+            save_config(cfg, place, backbone)
+        if cfg.choose is not None:
+            choose(cfg, place)
+        else:
+            fabric = make_fabric(cfg)
+            fit = functools.partial(train.fit, cfg=cfg, folder=place, backbone=backbone)
+            fabric.launch(fit)
+        done = finished(place)
+        if done is None:
+            raise RuntimeError(f"{place}: the run ended without metrics.json; see its train.log")
+        return done
+
+
+def save_config(cfg: DictConfig, place: Path, backbone: Path | None) -> None:
+    """config.yaml, resolved, with the very checkpoint of stage 1 that the run builds on."""
+    resolved = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))  # pyright: ignore
+    if backbone is not None:
+        resolved.backbone.checkpoint = str(backbone)
+    with whole(place / "config.yaml") as file:
+        file.write(OmegaConf.to_yaml(resolved).encode())
+
+
+def check(cfg: DictConfig) -> None:
+    """What can be refused before anything is loaded."""
+    if cfg.features.mode == "cached" and (cfg.backbone is None or not cfg.freeze_bn):
+        raise ValueError(
+            "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got "
+            f"backbone={cfg.backbone}, freeze_bn={cfg.freeze_bn}. Set freeze_bn=true, or "
+            "features=none."
+        )
+
+
+def first_stage(cfg: DictConfig) -> DictConfig | None:
+    """The config of the stage 1 that this run builds on: its own experiment, the same data, model,
+    paths and machine."""
+    if cfg.backbone is None:
+        return None
+    names = [f"experiment={cfg.backbone.experiment}", f"preset={cfg.preset}"]
+    stage1 = composed("train", [*names, f"seed={cfg.backbone.seed}", *cfg.backbone.overrides])
+    with open_dict(stage1):
+        for name in SHARED:
+            stage1[name] = cfg[name]
+        for name in MACHINE:
+            stage1.trainer[name] = cfg.trainer[name]
+    return stage1
+
+
+def key(cfg: DictConfig, stage1: DictConfig | None) -> str:
+    """The identity of a run, that of its stage 1 included."""
+    return identity(cfg, None if stage1 is None else identity(stage1))
+
+
+def composed(name: str, overrides: list[str]) -> DictConfig:
+    """A config of configs/, whether or not Hydra runs this process."""
+    if GlobalHydra.instance().is_initialized():
+        return compose(name, overrides)
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose(name, overrides)
+
+
+def choose(cfg: DictConfig, place: Path) -> None:
+    """Run the config for each value of `choose.key`; the best on validation is the result."""
+    start, tried = time.time(), []
+    for value in cfg.choose.among:
+        one = cfg.copy()
+        with open_dict(one):
+            one.choose = None
+            OmegaConf.update(one, cfg.choose.key, value)
+        tried.append((value, run(one)))
+    score = f"val/{cfg.select.metric}"
+    sign = 1 if cfg.select.mode == "min" else -1
+    value, best = min(tried, key=lambda pair: sign * pair[1]["metrics"][score])
+    if not is_main_process():
+        return
+    shutil.copyfile(Path(best["folder"]) / "predictions.npz", place / "predictions.npz")
+    content = {
+        **best,
+        "chosen": {cfg.choose.key: value},
+        "candidates": {str(v): done["metrics"][score] for v, done in tried},
+        "chosen_run": best["folder"],
+        "seconds": time.time() - start,
+    }
+    finish(place, content)
+
+
+def make_fabric(cfg: DictConfig) -> Fabric:
+    """Devices, nodes and precision as configured.
+
+    Several devices of one machine are spawned from here; torchrun and SLURM have done it already.
+    """
+    trainer = cfg.trainer
+    strategy = trainer.strategy
+    if strategy == "auto" and (trainer.devices not in (1, "auto") or trainer.num_nodes > 1):
+        started = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
+        strategy = "ddp" if started or trainer.num_nodes > 1 else "ddp_spawn"
+    return Fabric(
+        accelerator=trainer.accelerator,
+        devices=trainer.devices,
+        num_nodes=trainer.num_nodes,
+        strategy=strategy,
+        precision=trainer.precision,
+    )

@@ -1,0 +1,298 @@
+"""The loop. A run is a sequence of optimiser steps, and its whole state is in the checkpoint:
+
+    for epoch, for step:   gradient of the batch's mean loss  ->  optimiser  ->  schedule
+    after each epoch:      validate, keep the best, save
+    at the end:            evaluate the best on val and test, write metrics.json
+
+Killed at any moment and started again, it goes on from `last.pt`; on a CPU to the same bits.
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from lightning_fabric import Fabric
+from omegaconf import DictConfig
+from torch import nn
+
+from engine import build, checkpoint, features
+from engine.batches import Keyed, Order, evaluation_loader, training_loader
+from engine.evaluate import evaluate, save_predictions
+from engine.folder import finish
+from engine.logging import Log, marginals, samples
+from engine.tables import meta
+
+
+def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
+    """Train what the config describes in `folder`, on the frozen backbone of stage 1 if given."""
+    seed_all(cfg.seed)
+    repeatable(cfg.trainer.deterministic)
+    loop = Loop(fabric, cfg, folder, backbone)
+    try:
+        loop.resume()
+        loop.train()
+        loop.finish()
+    finally:
+        loop.log.close()
+    fabric.barrier()
+
+
+class Loop:
+    """A run under way: its parts, its position (epoch, step) and its best epoch so far."""
+
+    def __init__(self, fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None):
+        self.fabric, self.cfg, self.folder = fabric, cfg, folder
+        trainer, rank, world = cfg.trainer, fabric.global_rank, fabric.world_size
+        splits: dict[str, Any] = {s: build.dataset(cfg, s) for s in ("train", "val", "test")}
+        self.images, self.labels = splits["test"], splits["train"].labels
+        self.objective: Any = build.objective(cfg, self.labels, backbone)
+        if trainer.sync_batchnorm:
+            self.objective = nn.SyncBatchNorm.convert_sync_batchnorm(self.objective)
+        if trainer.channels_last:
+            self.objective.to(memory_format=torch.channels_last)
+        workers, pin = trainer.workers, fabric.device.type == "cuda"
+        if self.objective.cached:
+            assert backbone is not None
+            splits = features.tables(fabric, cfg, self.objective.model, splits, backbone)
+            workers = 0  # a table in memory is faster than any worker
+        else:
+            splits["train"] = Keyed(splits["train"], cfg.seed)
+        self.order = Order(
+            len(self.labels),
+            trainer.batch_size,
+            cfg.seed,
+            trainer.accumulate,
+            rank,
+            world,
+            trainer.epoch_size,
+        )
+        self.loader = training_loader(splits["train"], self.order, workers, pin)
+        self.evaluations = {
+            split: evaluation_loader(
+                splits[split], trainer.eval_batch_size, workers, pin, rank, world
+            )
+            for split in ("val", "test")
+        }
+        self.metrics = instantiate(cfg.metrics, train_labels=self.labels)
+        if trainer.compile:
+            self.objective.model.compile()
+        optimizer = build.optimizer(cfg, self.objective)
+        self.scheduler = build.scheduler(cfg, optimizer, self.order.steps)
+        self.module, self.optimizer = fabric.setup(self.objective, optimizer)
+        self.epoch, self.step, self.best, self.seconds = 0, 0, {"score": None, "epoch": None}, 0.0
+        seed_all(cfg.seed, rank + 1)  # from here on each rank draws its own dropout
+        self.log = Log(folder, active=False)
+
+    @property
+    def steps_done(self) -> int:
+        return self.epoch * self.order.steps + self.step
+
+    def train(self) -> None:
+        """All epochs that are still to do, each followed by validation and a checkpoint."""
+        epochs, steps = self.cfg.trainer.epochs, self.order.steps
+        self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
+        self.clock = time.perf_counter()
+        while self.epoch < epochs:
+            self.train_epoch()
+            self.objective.end_epoch()
+            self.agree()
+            report, _ = evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)
+            self.epoch, self.step = self.epoch + 1, 0
+            self.log.scalars({f"val/{k}": v for k, v in report.items()}, self.steps_done)
+            self.keep_if_best(report[self.cfg.select.metric])
+            self.save()
+            self.log.info(
+                f"epoch {self.epoch}/{epochs}  "
+                + "  ".join(f"val/{key} {report[key]:.3f}" for key in self.cfg.log.show)
+                + "".join(f"  {key} {value:.3f}" for key, value in self.objective.scales().items())
+            )
+
+    def train_epoch(self) -> None:
+        """The steps of the epoch that are still to do."""
+        self.order.epoch, self.order.start = self.epoch, self.step
+        sizes = [len(batch) for batch in self.order.batches()]
+        self.module.train()
+        batches = iter(self.loader)
+        every, seen, since = self.cfg.log.every, 0, time.perf_counter()
+        for size in sizes[self.step :]:
+            loss, batch, pred = self.train_step(batches, self.order.share_of(size))
+            self.step += 1
+            seen += size
+            self.log.advance()
+            if self.steps_done % every == 0:
+                now = time.perf_counter()
+                values = {"loss": loss, "samples_per_second": seen / (now - since)}
+                values |= self.objective.terms(batch, pred)
+                values |= {f"lr/{i}": g["lr"] for i, g in enumerate(self.optimizer.param_groups)}
+                self.log.scalars({f"train/{k}": v for k, v in values.items()}, self.steps_done)
+                seen, since = 0, now
+            save_every = self.cfg.trainer.checkpoint_every
+            if save_every and self.step % save_every == 0 and self.step < len(sizes):
+                self.save()
+
+    def train_step(self, batches: Any, shares: list[float]) -> tuple[float, dict, torch.Tensor]:
+        """One optimiser step: its loss, and the last accumulation part with its predictions.
+
+        A rank's mean is over its own rows, and ranks are averaged; so each is scaled by its part of
+        all rows, and the gradient is that of one process with the joined batch, however ragged the
+        shares.
+        """
+        world, total = self.fabric.world_size, 0.0
+        batch, pred = {}, torch.empty(0)
+        for part, share in enumerate(shares):
+            batch = self.to_device(next(batches))
+            with self.fabric.no_backward_sync(self.module, enabled=part + 1 < len(shares)):
+                loss, pred = self.module(batch)
+                rows, all_rows, broken = self.count(loss, pred)
+                if broken:  # on any rank, so that all of them stop
+                    self.complain(loss, batch, pred)
+                self.fabric.backward(loss * (share * world * rows / all_rows))
+            total += share * float(loss.detach())
+        clip = self.cfg.trainer.clip
+        if clip is not None:
+            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.scheduler.step()
+        return total, batch, pred
+
+    def count(self, loss: torch.Tensor, pred: torch.Tensor) -> tuple[float, float, float]:
+        """The rows here, the rows over all ranks, and on how many ranks the loss is not finite."""
+        rows, broken = float(len(pred)), float(not torch.isfinite(loss))
+        if self.fabric.world_size == 1:
+            return rows, rows, broken
+        pair = torch.tensor([rows, broken], device=self.fabric.device)
+        torch.distributed.all_reduce(pair)
+        return rows, float(pair[0]), float(pair[1])
+
+    def complain(self, loss: torch.Tensor, batch: dict, pred: torch.Tensor) -> NoReturn:
+        terms = {"loss": float(loss.detach()), **self.objective.terms(batch, pred)}
+        listed = ", ".join(f"{key}={value:.6g}" for key, value in terms.items())
+        raise FloatingPointError(
+            f"the loss is not finite in epoch {self.epoch}, step {self.step}: {listed}. Lower "
+            "optim.optimizer.lr or optim.loss_lr, or raise the likelihood's floor."
+        )
+
+    def to_device(self, batch: dict) -> dict:
+        batch = self.fabric.to_device(batch)
+        if self.cfg.trainer.channels_last and batch["input"].ndim == 4:
+            batch["input"] = batch["input"].to(memory_format=torch.channels_last)
+        return batch
+
+    def agree(self) -> None:
+        """Give every rank the buffers of rank zero; those of batch-norm differ by rank."""
+        if self.fabric.world_size > 1:
+            for buffer in self.objective.buffers():
+                torch.distributed.broadcast(buffer, 0)
+
+    def keep_if_best(self, score: float) -> None:
+        """Write best.pt if this epoch is the best so far, or if the last one is what counts."""
+        sign, best = (1 if self.cfg.select.mode == "min" else -1), self.best["score"]
+        if best is None or self.cfg.select.which == "last" or sign * score < sign * best:
+            self.best = {"score": score, "epoch": self.epoch}
+            content = {"objective": self.state(), **self.best}
+            if self.fabric.is_global_zero:
+                checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
+
+    def state(self) -> dict[str, Any]:
+        """The objective's state, without what is frozen: that is in stage 1's checkpoint."""
+        constant = self.objective.constant_keys()
+        return {k: v for k, v in self.objective.state_dict().items() if k not in constant}
+
+    def save(self) -> None:
+        """Write last.pt: everything that the rest of the run depends on."""
+        now = time.perf_counter()
+        self.seconds, self.clock = self.seconds + now - self.clock, now
+        content = {
+            "objective": self.state(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "scaler": self.fabric.strategy.precision.state_dict(),
+            "random": checkpoint.random_states(self.fabric),
+            "position": {"epoch": self.epoch, "step": self.step},
+            "best": self.best,
+            "seconds": self.seconds,
+        }
+        if self.fabric.is_global_zero:
+            checkpoint.write(self.folder / "checkpoints" / "last.pt", content)
+        self.fabric.barrier()
+
+    def resume(self) -> None:
+        """Go on from last.pt (resume=auto), from a given checkpoint, or start (resume=never)."""
+        last = self.folder / "checkpoints" / "last.pt"
+        path = last if self.cfg.resume in ("auto", "never") else Path(self.cfg.resume)
+        if self.cfg.resume == "never" or (path == last and not last.exists()):
+            self.log = Log(self.folder, self.fabric.is_global_zero)
+            return
+        content = checkpoint.read(path)
+        build.read_state(self.objective, content["objective"], path)
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.scheduler.load_state_dict(content["scheduler"])
+        self.fabric.strategy.precision.load_state_dict(content["scaler"])
+        randoms = content["random"]
+        checkpoint.restore_random_state(randoms[self.fabric.global_rank % len(randoms)])
+        self.epoch, self.step = content["position"]["epoch"], content["position"]["step"]
+        self.best, self.seconds = content["best"], content["seconds"]
+        self.log = Log(self.folder, self.fabric.is_global_zero, purge_step=self.steps_done)
+        self.log.info(f"going on from {path}: epoch {self.epoch}, step {self.step}")
+
+    def finish(self) -> None:
+        """Evaluate the chosen epoch and write metrics.json, which makes the run a finished one."""
+        best = self.folder / "checkpoints" / "best.pt"
+        build.read_state(self.objective, checkpoint.read(best)["objective"], best)
+        reports, kept = {}, {}
+        for split, loader in self.evaluations.items():
+            report, kept[split] = evaluate(
+                self.fabric, self.objective, loader, self.metrics, keep=self.cfg.log.predictions
+            )
+            reports |= {f"{split}/{key}": value for key, value in report.items()}
+        if not self.fabric.is_global_zero:
+            return
+        if self.cfg.log.predictions:
+            save_predictions(self.folder / "predictions.npz", kept)
+            if self.cfg.log.figures:
+                self.show(kept["test"])
+        test = {key: value for key, value in reports.items() if key.startswith("test/")}
+        self.log.scalars(test, self.steps_done)
+        self.log.hparams(self.cfg, test)
+        content = {
+            "metrics": reports,
+            "epoch": self.best["epoch"],
+            "seconds": self.seconds,
+            **{f"final_{key}": value for key, value in self.objective.scales().items()},
+            "row": self.cfg.row,
+            "seed": self.cfg.seed,
+            "meta": meta(),
+        }
+        finish(self.folder, content)
+        shown = "  ".join(f"test/{key} {reports[f'test/{key}']:.3f}" for key in self.cfg.log.show)
+        self.log.info(f"finished {self.cfg.name}: {shown}")
+
+    def show(self, test: dict[str, np.ndarray]) -> None:
+        """The label histogram beside the predicted marginal, and some images with predictions."""
+        self.log.figure("labels", marginals(self.labels, test["pred"]), self.steps_done)
+        some = np.linspace(0, len(test["pred"]) - 1, min(8, len(test["pred"]))).astype(int)
+        images = [self.images[int(index)]["input"] for index in test["index"][some]]
+        figure = samples(images, test["pred"][some], test["target"][some])
+        self.log.figure("samples", figure, self.steps_done)
+
+
+def repeatable(wanted: bool) -> None:
+    """Refuse operations whose result differs from one time to the next on the same device."""
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
+    torch.use_deterministic_algorithms(wanted)
+    torch.backends.cudnn.benchmark = not wanted
+
+
+def seed_all(*key: int) -> None:
+    """Seed every generator of this process."""
+    first, second = np.random.SeedSequence(key).generate_state(2).tolist()
+    torch.manual_seed(first << 31 | second >> 1)
+    np.random.seed(first)  # noqa: NPY002  (libraries still use it)
+    random.seed(second)

@@ -1,0 +1,127 @@
+"""Feature distribution smoothing (Yang et al. 2021), the other half of DIR's LDS + FDS.
+
+Images of neighbouring labels should have neighbouring features. So the mean and variance of the
+features in each label bin b, tracked over epochs, are smoothed over the bins with a kernel k,
+
+    m~_b = sum_b' k(b - b') m_b',      v~_b = sum_b' k(b - b') v_b',
+
+and in the next epoch every feature is moved from its bin's statistics to the smoothed ones:
+
+    z~ = sqrt(v~_b / v_b) (z - m_b) + m~_b.
+
+Deviation: DIR makes a second pass over the training set for the statistics; here they are summed up
+during the epoch itself, which costs nothing and sees the same images.
+
+N: images; F: feature width; B: label bins.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class FDS(nn.Module):
+    """Smooths features during training; in evaluation its caller leaves it out.
+
+    Arguments:
+        width: F.
+        low, high, step: bins [low, low + step), ... up to high; labels outside go to the end bins.
+        kernel_size, kernel_sigma: the Gaussian kernel over bins.
+        momentum: how much of the running statistics an epoch keeps.
+        first_epoch: the first epoch whose features are smoothed.
+    """
+
+    kernel: Tensor
+    epoch: Tensor
+    mean: Tensor
+    var: Tensor
+    smooth_mean: Tensor
+    smooth_var: Tensor
+    seen: Tensor
+    count: Tensor
+    total: Tensor
+    square: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        low: float,
+        high: float,
+        step: float = 1.0,
+        kernel_size: int = 5,
+        kernel_sigma: float = 2.0,
+        momentum: float = 0.9,
+        first_epoch: int = 1,
+    ):
+        super().__init__()
+        if kernel_size % 2 == 0 or first_epoch < 1:
+            raise ValueError(
+                "FDS needs an odd kernel_size and first_epoch >= 1, "
+                f"got {kernel_size} and {first_epoch}"
+            )
+        bins = round((high - low) / step)
+        self.low, self.step = low, step
+        self.momentum, self.first_epoch = momentum, first_epoch
+        offsets = torch.arange(kernel_size) - kernel_size // 2
+        kernel = torch.exp(-0.5 * (offsets / kernel_sigma) ** 2)
+        self.register_buffer("kernel", kernel / kernel.sum(), persistent=False)
+        self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(bins, width))
+        self.register_buffer("var", torch.ones(bins, width))
+        self.register_buffer("smooth_mean", torch.zeros(bins, width))
+        self.register_buffer("smooth_var", torch.ones(bins, width))
+        self.register_buffer("seen", torch.zeros(bins))  # 1 where a bin has had a sample
+        self.register_buffer("count", torch.zeros(bins))  # of the epoch under way
+        self.register_buffer("total", torch.zeros(bins, width))
+        self.register_buffer("square", torch.zeros(bins, width))
+
+    def forward(self, features: Tensor, target: Tensor) -> Tensor:
+        """(N, F), (N, 1) -> (N, F)."""
+        bins = len(self.count)
+        place = ((target[:, 0] - self.low) / self.step).floor().long().clamp(0, bins - 1)
+        self._collect(features.detach().float(), place)
+        if int(self.epoch) < self.first_epoch:
+            return features
+        ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(0.1, 10)  # DIR's bounds
+        mean, ratio = self.mean[place].to(features), ratio[place].to(features)
+        return (features - mean) * ratio.sqrt() + self.smooth_mean[place].to(features)
+
+    @torch.no_grad()
+    def end_epoch(self) -> None:
+        """Take the epoch's statistics into the running ones and start the next epoch's sums."""
+        some = self.count > 1
+        n = self.count.clamp(min=2)[:, None]
+        mean = self.total / n
+        var = ((self.square - n * mean**2) / (n - 1)).clamp(min=0)
+        keep = self.momentum * self.seen[:, None]  # a bin seen for the first time keeps nothing
+        self.mean.copy_(torch.where(some[:, None], keep * self.mean + (1 - keep) * mean, self.mean))
+        self.var.copy_(torch.where(some[:, None], keep * self.var + (1 - keep) * var, self.var))
+        self.seen.copy_(torch.maximum(self.seen, some.float()))
+        self._smooth()
+        for sums in (self.count, self.total, self.square):
+            sums.zero_()
+        self.epoch += 1
+
+    @torch.no_grad()
+    def _collect(self, features: Tensor, place: Tensor) -> None:
+        bins, width = self.total.shape
+        sums = features.new_zeros(bins, 2 * width + 1)
+        ones = features.new_ones(len(features), 1)
+        sums.index_add_(0, place, torch.cat([features, features**2, ones], 1))
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(sums)
+        self.total += sums[:, :width]
+        self.square += sums[:, width:-1]
+        self.count += sums[:, -1]
+
+    def _smooth(self) -> None:
+        """Kernel averages over the bins that have been seen, so that empty bins pull nothing."""
+        seen = self.seen[:, None]
+        norm = self._convolve(seen).clamp(min=1e-6)
+        for table, smooth in ((self.mean, self.smooth_mean), (self.var, self.smooth_var)):
+            smooth.copy_(torch.where(seen > 0, self._convolve(seen * table) / norm, table))
+
+    def _convolve(self, table: Tensor) -> Tensor:
+        columns = table.T[:, None]  # (F, 1, B)
+        pad = len(self.kernel) // 2
+        return functional.conv1d(columns, self.kernel[None, None], padding=pad)[:, 0].T

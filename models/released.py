@@ -1,0 +1,75 @@
+"""The checkpoints that the paper's authors published, in their own key layout.
+
+    {"state_dict": {"module.conv1.weight": ..., ...}, "epoch", "best_loss", "optimizer"}
+
+The prefix `module.` is DataParallel's. Nothing but tensors and plain containers is unpickled.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.resnet import ResNet
+
+LAYOUTS: dict[str, Callable[[], nn.Module]] = {"imdb_wiki": lambda: ResNet(depth=50, outputs=1)}
+
+
+def load(path: str | Path, layout: str) -> nn.Module:
+    """The model of a released checkpoint, in eval mode: (N, 3, 224, 224) -> (N, 1) for "imdb_wiki".
+
+    Example:
+        >>> model = load("bmc.pth", "imdb_wiki")
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout is one of {sorted(LAYOUTS)}, got {layout!r}")
+    state = _state_dict(Path(path))
+    state = {key.removeprefix("module."): value for key, value in state.items()}
+    model = LAYOUTS[layout]()
+    expected = model.state_dict()
+    missing, unexpected = sorted(expected.keys() - state), sorted(state.keys() - expected)
+    if missing or unexpected:
+        raise ValueError(
+            f"{path}: expected the released {layout} layout of {len(expected)} tensors; missing "
+            f"{_some(missing)}, unexpected {_some(unexpected)}. Is it a checkpoint of another task?"
+        )
+    for key, value in expected.items():
+        if state[key].shape != value.shape:
+            raise ValueError(
+                f"{path}: {key} has shape {tuple(state[key].shape)}, the {layout} layout has "
+                f"{tuple(value.shape)}; it is a checkpoint of another architecture."
+            )
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def read_plain(path: Path) -> Any:
+    """What a file of torch.save holds, if that is tensors and plain containers only."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such checkpoint")
+    with path.open("rb") as file:
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged file fails in many ways
+            raise ValueError(
+                f"{path}: expected a checkpoint of tensors and plain containers; this file is cut "
+                "off, of another format, or carries code, which is never executed. Fetch or make "
+                f"it again. ({type(error).__name__})"
+            ) from error
+
+
+def _state_dict(path: Path) -> dict[str, Any]:
+    content = read_plain(path)
+    state = content.get("state_dict") if isinstance(content, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        found = (
+            sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
+        )
+        raise ValueError(f"{path}: expected a dict with `state_dict`, found {found}")
+    return state
+
+
+def _some(keys: list[str]) -> str:
+    return f"{keys[:3]}{' and more' if len(keys) > 3 else ''}" if keys else "none"

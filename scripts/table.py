@@ -1,0 +1,72 @@
+"""Make a table of the paper, running what is missing: see configs/table.yaml."""
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import hydra  # noqa: E402
+from hydra.core.hydra_config import HydraConfig  # noqa: E402
+from omegaconf import DictConfig  # noqa: E402
+
+from engine import tables  # noqa: E402
+from engine.comparison import compare, configs  # noqa: E402
+from engine.cost import measure  # noqa: E402
+
+PUBLISHED = Path(sys.path[0]) / "results"
+FOR_RUNS = ("preset", "paths", "dataset", "trainer", "log")  # what is passed on to every run
+
+
+def passed_on(said: list[str]) -> list[str]:
+    """Those overrides of the command line that every run is to hear."""
+    return [text for text in said if re.split(r"[.=]", text.lstrip("+~"))[0] in FOR_RUNS]
+
+
+def costs(cfg: DictConfig, overrides: list[str]) -> dict[str, Any]:
+    """{"rows"} of seconds per iteration and peak memory."""
+    rows = {}
+    for name, row in cfg.table.rows.items():
+        print(f"{name}: measuring {cfg.iterations} steps", file=sys.stderr)
+        (run,) = configs(row, 1, overrides)
+        cost = measure(run, cfg.iterations)
+        paper = zip(cfg.table.columns, cfg.table.paper[name], strict=True)
+        rows[name] = {column: tables.cell([cost[column]], value) for column, value in paper}
+    return {"rows": rows}
+
+
+def make(cfg: DictConfig, overrides: list[str]) -> list[Path]:
+    """Show and write the table; the paths of its files."""
+    start = time.time()
+    if cfg.table.get("measure") == "cost":
+        content = costs(cfg, overrides)
+    else:
+        content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, tell)
+    about = {"preset": cfg.preset, "runs": content.pop("runs", {})}
+    table = {**content, "meta": {**tables.meta(time.time() - start), **about}}
+    tables.show(table, cfg.table.title)
+    folder = PUBLISHED if cfg.publish else Path(cfg.paths.outputs) / "tables"
+    return tables.write(table, folder, cfg.name or own_name(cfg))
+
+
+def own_name(cfg: DictConfig) -> str:
+    """E.g. utkface_sigma_mini: table imdb_wiki_sigma, dataset utkface, paths mini."""
+    return cfg.table.name.replace("imdb_wiki", Path(cfg.dataset.csv).stem) + cfg.paths.suffix
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="table")
+def main(cfg: DictConfig) -> None:
+    said = list(HydraConfig.get().overrides.task)
+    for path in make(cfg, [*passed_on(said), *cfg.overrides]):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Fixtures that several folders of tests share."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.tiny import write_faces
+
+
+@pytest.fixture(scope="session")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with 48 + 12 + 12 tiny images in the layout of IMDB-WIKI-DIR."""
+    return write_faces(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny tensors gain nothing from threads, and other jobs share the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

