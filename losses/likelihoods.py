@@ -168,8 +168,9 @@ class Location(Likelihood):
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         scale = self.noise(pred)
-        energy = self.energy((target - pred) / scale).sum(-1)
-        return -(energy + self._log_norm(scale, pred.shape[-1]))
+        energy = self.energy((target - pred) / scale)
+        energy = energy[..., 0] if energy.shape[-1] == 1 else energy.sum(-1)
+        return -self._log_norm(scale, pred.shape[-1]) - energy
 
     def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """The sum over the atoms as it stands."""
