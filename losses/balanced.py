@@ -5,9 +5,9 @@
 The last term has no gradient and is dropped where labels are continuous; `full_nll` keeps it.
 
 The paper's three losses are one line each:
-    GAI = Gaussian x GaussianMixture (Eq. 3.10)
-    BMC = Gaussian x Batch (Eq. 3.12)
-    BNI = Gaussian x Bins (Eq. 3.14)
+    GAI = Gaussian x GaussianMixture (Eq. 3.12)
+    BMC = Gaussian x Batch (Eq. 3.14)
+    BNI = Gaussian x Bins (Eq. 3.16)
 
 N: rows; D: label dimensions; W: the likelihood's width.
 """
