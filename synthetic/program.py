@@ -8,7 +8,7 @@ run's costs.
 R: runs; n: samples; B: batch; F: inputs; D: label dimensions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,8 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from losses import BalancedLoss
 from synthetic.problems import Problem, Split, make_splits
+
+Batch = tuple[Tensor, Tensor, Tensor]  # x (R, B, F), y (R, B, D), density (R, B)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Runs:
         self.weight = torch.stack([weight for weight, _ in starts]).to(device).requires_grad_()
         self.bias = torch.stack([bias for _, bias in starts]).to(device).requires_grad_()
         self.optimizer = self._optimizer()
-        self.programs: dict[torch.Size, Callable[[Tensor], list[Tensor]]] = {}
+        self.programs: dict[int, Callable[[Batch], list[Tensor]]] = {}
         self.generators = [torch.Generator().manual_seed(seed) for _, seed in pairs]
 
     def train(self, report: Callable[[int, State], None] = lambda epoch, state: None) -> State:
@@ -121,18 +123,25 @@ class Runs:
 
     def epoch(self) -> None:
         """Every training pair once, in a fresh order for every run."""
-        for rows in self._shuffled().split(self.training.batch, dim=1):
-            if rows.shape not in self.programs:
-                self.programs[rows.shape] = self._gradient_program(rows)
-            gradients = self.programs[rows.shape](rows)
+        for batch in self._batches("train", self._shuffled()):
+            size = batch[0].shape[1]
+            if size not in self.programs:
+                self.programs[size] = self._gradient_program(batch)
+            gradients = self.programs[size](batch)
             for variable, gradient in zip(self._variables(), gradients, strict=True):
                 variable.grad = gradient.contiguous()  # fused optimisers take no strides
             self.optimizer.step()
 
-    def losses(self, part: str, rows: Tensor, nats: bool = False, variables=None) -> Tensor:
-        """The loss of each run on the given rows of its own data: (R, B) -> (R,)."""
+    def _batches(self, part: str, order: Tensor) -> Iterator[Batch]:
+        """x (R, B, F), y (R, B, D), density (R, B) of each batch, in an order (R, n)."""
+        fields = (_take(self.data[part, field], order) for field in ("x", "y", "density"))
+        split = (field.split(self.training.batch, dim=1) for field in fields)
+        return zip(*split, strict=True)  # pyright: ignore[reportReturnType]
+
+    def losses(self, batch: Batch, nats: bool = False, variables=None) -> Tensor:
+        """The loss of each run on its part of the batch: (R,)."""
         weight, bias, *parameters = variables or self._variables()
-        x, y, density = (_take(self.data[part, field], rows) for field in ("x", "y", "density"))
+        x, y, density = batch
         pred = torch.baddbmm(bias[:, None], x, weight.mT)
 
         def one(parameters, buffers, *batch):
@@ -144,30 +153,30 @@ class Runs:
     def _variables(self) -> list[Tensor]:
         return [self.weight, self.bias, *self.parameters.values()]
 
-    def _gradient_program(self, rows: Tensor) -> Callable[[Tensor], list[Tensor]]:
-        """rows (R, B) -> the gradients of every variable, as a flat list of tensor operations.
+    def _gradient_program(self, batch: Batch) -> Callable[[Batch], list[Tensor]]:
+        """A batch -> the gradients of every variable, as a flat list of tensor operations.
 
         The vmapped loss and its backward pass are traced once. What is run is what they did,
         without the bookkeeping, and without what only the loss's value needs.
         """
 
-        ones = torch.ones(len(rows), device=self.device)
+        ones = torch.ones(len(batch[0]), device=self.device)
 
-        def gradients(rows: Tensor, *variables: Tensor) -> tuple[Tensor, ...]:
-            pull = vjp(lambda *v: self.losses("train", rows, variables=v), *variables)[1]
+        def gradients(batch: Batch, *variables: Tensor) -> tuple[Tensor, ...]:
+            pull = vjp(lambda *v: self.losses(batch, variables=v), *variables)[1]
             return pull(ones)
 
-        program = make_fx(gradients)(rows, *(v.detach() for v in self._variables()))
+        program = make_fx(gradients)(batch, *(v.detach() for v in self._variables()))
         program.graph.eliminate_dead_code()
         _keep_large_buffers(program)
-        return lambda rows: program(rows, *(v.detach() for v in self._variables()))
+        return lambda batch: program(batch, *(v.detach() for v in self._variables()))
 
     @torch.no_grad()
     def state(self) -> State:
         """How the runs stand."""
         runs, count = len(self.weight), self.training.held_out
-        rows = torch.arange(count, device=self.device).expand(runs, -1)
-        parts = [self.losses("val", r, nats=True) for r in rows.split(self.training.batch, dim=1)]
+        order = torch.arange(count, device=self.device).expand(runs, -1)
+        parts = [self.losses(batch, nats=True) for batch in self._batches("val", order)]
         pred = torch.baddbmm(self.bias[:, None], self.data["test", "x"], self.weight.mT)
         miss = pred - self.data["test", "y"]
         scales = {**self.buffers, **self.parameters}
