@@ -2,10 +2,11 @@
 
 from losses.balanced import BMC, BNI, GAI, BalancedLoss
 from losses.categorical import Categorical, Histogram
-from losses.likelihoods import Gaussian, Huber, Laplace
+from losses.likelihoods import Gaussian
 from losses.mixture import GaussianMixture
 from losses.priors import Batch, Bins, Classes, Flat
 from losses.reweight import WeightedLoss
+from losses.robust import Huber, Laplace
 
 __all__ = [
     "BMC",

@@ -5,9 +5,9 @@
 The last term has no gradient and is dropped where labels are continuous; `full_nll` keeps it.
 
 The paper's three losses are one line each:
-    GAI = Gaussian x GaussianMixture (Eq. 3.10)
-    BMC = Gaussian x Batch (Eq. 3.12)
-    BNI = Gaussian x Bins (Eq. 3.14)
+    GAI = Gaussian x GaussianMixture (Eq. 3.12)
+    BMC = Gaussian x Batch (Eq. 3.14)
+    BNI = Gaussian x Bins (Eq. 3.16)
 
 N: rows; D: label dimensions; W: the likelihood's width.
 """
@@ -65,11 +65,11 @@ class BalancedLoss(nn.Module):
 
     def rows(self, pred: Tensor, target: Tensor) -> Tensor:
         """Theorem 1: (N, W), (N, D) -> (N,)."""
-        nll = -self.likelihood.log_prob(target, pred)
+        log_p = self.likelihood.log_prob(target, pred)
         balance = self.prior.log_evidence(self.likelihood, pred, target)
         if self.full_nll or self.prior.counts_labels:
             balance = balance - self.prior.log_prob(target)
-        return nll + self.strength * balance
+        return (balance if self.strength == 1 else self.strength * balance) - log_p
 
     def _fused(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Tensor | None:
         """The loss in one step, where a Gaussian meets a prior made of single components."""

@@ -2,7 +2,7 @@
 
     p_bal(y | x) = softmax(logits)_y
 
-With class frequencies as prior, Theorem 1 is logit adjustment (Eq. 3.7); with label bins, it
+With class frequencies as prior, Theorem 1 is logit adjustment (Eq. 3.9); with label bins, it
 makes a balanced histogram regression.
 
 N: rows; K: classes or bins.

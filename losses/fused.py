@@ -112,8 +112,9 @@ def _one_dimensional(
     x: Tensor, var: float, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """f, -sigma^2 df/dx and sigma df/dsigma, each (N, 1)."""
-    middle = c.mean(0)  # keeps the averages below from losing digits
-    x, c = x - middle, c - middle
+    if v is None:
+        middle = c.mean(0)  # keeps the averages below from losing digits
+        x, c = x - middle, c - middle
     r = pull = x - c.mT  # (N, K)
     part = None if v is None else var / (v[:, 0] + var)  # (K,)
     if part is not None:

@@ -1,4 +1,4 @@
-"""p_train(y) as a mixture of Gaussians, sum_k w_k N(y; mu_k, Sigma_k): the prior of GAI (Eq. 3.8).
+"""p_train(y) as a mixture of Gaussians, sum_k w_k N(y; mu_k, Sigma_k): the prior of GAI (Eq. 3.10).
 
 Each covariance is eigendecomposed once, Sigma_k = Q_k diag(lambda_k) Q_k^T, because then
 

@@ -56,7 +56,7 @@ class Flat(Prior):
 
 
 class Bins(Prior):
-    """p_train on K label values: the prior of BNI (Eq. 3.14).
+    """p_train on K label values: the prior of BNI (Eq. 3.16).
 
     `power` tempers it: p_train^power aims at test labels distributed as p_train^(1 - power),
     uniform for 1 (the paper's), unchanged for 0.
@@ -117,7 +117,7 @@ class Bins(Prior):
 
 class Classes(Prior):
     """p_train of K classes, for class labels: with a Categorical likelihood, logit adjustment
-    (Eq. 3.7).
+    (Eq. 3.9).
     """
 
     weights: Tensor
@@ -144,16 +144,16 @@ class Classes(Prior):
 
 
 class Batch(Prior):
-    """The labels of the batch as samples of p_train: the prior of BMC (Eq. 3.12).
+    """The labels of the batch as samples of p_train: the prior of BMC (Eq. 3.14).
 
     Over several ranks the labels (never their gradients) are gathered, so that the loss is that
     of one process with the joined batch. `queue` keeps that many labels of earlier batches
     (labels do not go stale, so they are exact samples); `max_atoms` draws that many of all of
     them at random.
 
-    Eq. 3.12 sums over the labels where Theorem 1 averages: each label of the batch has p_train(y)
+    Eq. 3.14 sums over the labels where Theorem 1 averages: each label of the batch has p_train(y)
     = 1/K, and the loss keeps that constant. It is a cross-entropy within the batch, the paper's
-    Eq. 3.13.
+    Eq. 3.15.
     """
 
     def __init__(self, queue: int = 0, max_atoms: int | None = None):

@@ -187,7 +187,8 @@ def main(config: DictConfig) -> None:
         raise SystemExit(f"suite is all or one of {', '.join(SUITES)}, got {config.suite}")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    bench, console = Bench(config.device, config.rounds, config.seconds, config.budget), Console()
+    bench = Bench(config.device, config.rounds, config.seconds, config.budget)
+    console = Console(width=max(Console().width, 130))
     suites = SUITES if config.suite == "all" else {config.suite: SUITES[config.suite]}
     report = {}
     for name, suite in suites.items():

@@ -88,7 +88,7 @@ def test_mixture_and_batch_agree():
 
 
 def test_many_samples_agree_with_their_mixture():
-    """BMC is a Monte-Carlo estimate of GAI (Eq. 3.12): it converges as 1 / sqrt(K)."""
+    """BMC is a Monte-Carlo estimate of GAI (Eq. 3.14): it converges as 1 / sqrt(K)."""
     g = torch.Generator().manual_seed(0)
     samples = 1.2 * torch.randn(40_000, 1, generator=g, dtype=D64)
     prior = GaussianMixture([1.0], [[0.0]], [[[1.44]]])
