@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_method, instantiate
 from numpy.typing import NDArray
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -114,6 +114,8 @@ def optimizer(cfg: DictConfig, whole: Any) -> Optimizer:
 
 def scheduler(cfg: DictConfig, optimiser: Optimizer, steps: int) -> LambdaLR:
     """The model's learning rate follows the schedule, in epochs; that of the loss is constant."""
-    schedule = instantiate(cfg.optim.schedule, _partial_=True)
-    factors = [lambda step: schedule(step / steps, cfg.trainer.epochs), lambda step: 1.0]
+    options: Any = OmegaConf.to_container(cfg.optim.schedule, resolve=True)
+    schedule, epochs = get_method(options.pop("_target_")), cfg.trainer.epochs
+    schedule = functools.partial(schedule, **options)  # what instantiate makes is slow to call
+    factors = [lambda step: schedule(step / steps, epochs), lambda step: 1.0]
     return LambdaLR(optimiser, factors[: len(optimiser.param_groups)])

@@ -107,7 +107,7 @@ def marginals(labels: NDArray, pred: NDArray, bins: int = 60) -> Figure:
     low = float(min(labels[:, 0].min(), pred[:, 0].min()))
     high = float(max(labels[:, 0].max(), pred[:, 0].max()))
     edges = np.linspace(low, high if high > low else low + 1, bins + 1).tolist()
-    figure = Figure(figsize=(6, 3), layout="constrained")
+    figure = Figure(figsize=(6, 4))
     ax = figure.add_subplot()
     ax.hist(labels[:, 0], edges, density=True, color="0.75", label="training labels")
     ax.hist(pred[:, 0], edges, density=True, histtype="step", color="#0072B2", label="predictions")
@@ -119,7 +119,7 @@ def marginals(labels: NDArray, pred: NDArray, bins: int = 60) -> Figure:
 def samples(images: Iterable[Tensor], pred: NDArray, target: NDArray) -> Figure:
     """A row of images (3, H, W) with predicted and true labels above each."""
     shown = [image.float().cpu().numpy().transpose(1, 2, 0) for image in images]
-    figure = Figure(figsize=(1.5 * len(shown), 2), layout="constrained")
+    figure = Figure(figsize=(1.5 * len(shown), 2))
     for place, image in enumerate(shown):
         ax = figure.add_subplot(1, len(shown), place + 1)
         span = image.max() - image.min()

@@ -48,6 +48,9 @@ class Loop:
     def __init__(self, fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None):
         self.fabric, self.cfg, self.folder = fabric, cfg, folder
         trainer, rank, world = cfg.trainer, fabric.global_rank, fabric.world_size
+        # What every step asks for; looking it up in the config takes longer than a small step.
+        self.log_every, self.save_every = cfg.log.every, trainer.checkpoint_every
+        self.clip, self.channels_last = trainer.clip, trainer.channels_last
         splits: dict[str, Any] = {s: build.dataset(cfg, s) for s in ("train", "val", "test")}
         self.images, self.labels = splits["test"], splits["train"].labels
         self.objective: Any = build.objective(cfg, self.labels, backbone)
@@ -118,21 +121,20 @@ class Loop:
         sizes = [len(batch) for batch in self.order.batches()]
         self.module.train()
         batches = iter(self.loader)
-        every, seen, since = self.cfg.log.every, 0, time.perf_counter()
+        seen, since = 0, time.perf_counter()
         for size in sizes[self.step :]:
             loss, batch, pred = self.train_step(batches, self.order.share_of(size))
             self.step += 1
             seen += size
             self.log.advance()
-            if self.steps_done % every == 0:
+            if self.steps_done % self.log_every == 0:
                 now = time.perf_counter()
                 values = {"loss": loss, "samples_per_second": seen / (now - since)}
                 values |= self.objective.terms(batch, pred)
                 values |= {f"lr/{i}": g["lr"] for i, g in enumerate(self.optimizer.param_groups)}
                 self.log.scalars({f"train/{k}": v for k, v in values.items()}, self.steps_done)
                 seen, since = 0, now
-            save_every = self.cfg.trainer.checkpoint_every
-            if save_every and self.step % save_every == 0 and self.step < len(sizes):
+            if self.save_every and self.step % self.save_every == 0 and self.step < len(sizes):
                 self.save()
 
     def train_step(self, batches: Any, shares: list[float]) -> tuple[float, dict, torch.Tensor]:
@@ -153,9 +155,8 @@ class Loop:
                     self.complain(loss, batch, pred)
                 self.fabric.backward(loss * (share * world * rows / all_rows))
             total += share * float(loss.detach())
-        clip = self.cfg.trainer.clip
-        if clip is not None:
-            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=clip)
+        if self.clip is not None:
+            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=self.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.scheduler.step()
@@ -180,7 +181,7 @@ class Loop:
 
     def to_device(self, batch: dict) -> dict:
         batch = self.fabric.to_device(batch)
-        if self.cfg.trainer.channels_last and batch["input"].ndim == 4:
+        if self.channels_last and batch["input"].ndim == 4:
             batch["input"] = batch["input"].to(memory_format=torch.channels_last)
         return batch
 
