@@ -214,14 +214,17 @@ WRITES = {
 
 def _keep_large_buffers(program: GraphModule, large: int = 1 << 18) -> None:
     """Let operations that make large tensors write to the same memory at every step: fresh memory
-    costs more than the arithmetic. A result whose input is used nowhere else takes its place.
+    costs more than the arithmetic. Elementwise, a result takes the place of an input that nothing
+    else uses.
     """
     for node in list(program.graph.nodes):
         value = node.meta.get("val")
         if node.target not in WRITES or value is None or value.numel() < large:
             continue
         source = node.args[0]
-        if source.kwargs.get("out") is not None and len(source.users) == 1:
+        free = source.kwargs.get("out") is not None and len(source.users) == 1
+        same = source.meta["val"].shape == value.shape
+        if free and same and node.target is not torch.ops.aten.bmm.default:
             buffer = source.kwargs["out"]
         else:
             name = f"buffer_{node.name}"

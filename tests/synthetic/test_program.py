@@ -24,6 +24,7 @@ TRAINING = Training(
 )
 ADAM = dataclasses.replace(TRAINING, optimizer="Adam", learning_rate=0.2, momentum=None)
 NORMAL = [p for p in TABLE if p.family == "normal"][:2]
+EXPONENTIAL = [p for p in TABLE if p.family == "exponential"][:2]
 MVN = [p for p in TABLE if p.family == "mvn"][:2]
 
 
@@ -64,6 +65,14 @@ def one_run(method, problem, seed, training, weight, bias):
         (method, problems, dataclasses.replace(training, samples=256, batch=256))  # large buffers
         for problems, training in ((NORMAL, TRAINING), (MVN, ADAM))
         for method in ("BMC (true noise)", "BMC")
+    ]
+    + [
+        (
+            method,
+            EXPONENTIAL,
+            dataclasses.replace(TRAINING, samples=1024, batch=1024),
+        )  # 64 components
+        for method in ("GAI (true noise)", "GAI")
     ],
 )
 def test_a_batched_run_is_the_run_alone(method, problems, training):
