@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from losses.fused import gaussian_mean
-from losses.grid import FEW_ROWS, is_eager
+from losses.fused import Kept, gaussian_mean
+from losses.grid import is_eager
 from losses.likelihoods import Gaussian, Likelihood
 from losses.mixture import GaussianMixture
 from losses.priors import Batch, Bins, Prior
@@ -46,6 +46,7 @@ class BalancedLoss(nn.Module):
             raise ValueError(f"strength must be a finite number >= 0, got {strength}")
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll = strength, full_nll
+        self.kept = Kept()
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         if torch.is_autocast_enabled(pred.device.type):
@@ -73,14 +74,12 @@ class BalancedLoss(nn.Module):
 
     def _fused(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Tensor | None:
         """The loss in one step, where a Gaussian meets a prior made of single components."""
-        if not isinstance(self.likelihood, Gaussian) or self.full_nll:
+        gaussian = self.likelihood
+        if self.full_nll or not isinstance(gaussian, Gaussian) or self.prior.form is None:
             return None
-        if pred.shape[-1] == 1 and len(pred) > FEW_ROWS:
+        if self.prior.form == "mixture" and gaussian.per_dimension:
             return None
-        components = self.prior.components(target)
-        if components is None or (components[1] is not None and self.likelihood.per_dimension):
-            return None
-        return gaussian_mean(pred, target, self.likelihood, components, self.strength, weight)
+        return gaussian_mean(pred, target, gaussian, self.prior, self.strength, weight, self.kept)
 
 
 def GAI(

@@ -39,6 +39,7 @@ class GaussianMixture(Prior):
     covariances: Tensor
     eigenvalues: Tensor
     eigenvectors: Tensor
+    form = "mixture"
 
     def __init__(self, weights: Any, means: Any, covariances: Any):
         super().__init__()
@@ -73,6 +74,10 @@ class GaussianMixture(Prior):
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         self._check(target)
         return likelihood.log_evidence_mixture(pred, self)
+
+    @property
+    def fixed(self) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.weights, self.means, self.eigenvalues, self.eigenvectors
 
     def components(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         self._check(target)

@@ -23,19 +23,18 @@ class Prior(nn.Module):
     so the loss keeps -log p_train(y) and is a cross-entropy, never negative."""
 
     counts_labels = False
+    form: str | None = None  # "labels" or "mixture": whether `components` is all there is to it
+    fixed: tuple[Tensor, ...] = ()  # the tensors that `components` are made of, if not the batch
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         """(N, W), (N, D) -> (N,); target is only looked at, never differentiated."""
         raise TypeError(f"{type(self).__name__} defines no log_evidence")
 
-    def components(
-        self, target: Tensor
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor] | None:
+    def components(self, target: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
         """Centers (K, D), variances (K, D) or None along axes (K, D, D) or None, log-weights
-        (K,), if that is all there is to it; what `losses.fused` needs. An alternative to
-        `log_evidence`, never called beside it.
+        (K,): what `losses.fused` needs. An alternative to `log_evidence`, never called beside it.
         """
-        return None
+        raise TypeError(f"{type(self).__name__} has no components")
 
     def log_prob(self, target: Tensor) -> Tensor:
         """log p_train(y): (N, D) -> (N,)."""
@@ -67,6 +66,7 @@ class Bins(Prior):
 
     centers: Tensor
     weights: Tensor
+    form = "labels"
 
     def __init__(self, centers: Any, weights: Any, power: float = 1.0):
         super().__init__()
@@ -99,6 +99,10 @@ class Bins(Prior):
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         atoms, *_, log_weights = self.components(target)
         return likelihood.log_evidence_atoms(pred, atoms, log_weights)
+
+    @property
+    def fixed(self) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.centers, self.weights
 
     def components(self, target: Tensor) -> tuple[Tensor, None, None, Tensor]:
         if target.shape[-1] != 1:
@@ -155,6 +159,8 @@ class Batch(Prior):
     = 1/K, and the loss keeps that constant. It is a cross-entropy within the batch, the paper's
     Eq. 3.15.
     """
+
+    form = "labels"
 
     def __init__(self, queue: int = 0, max_atoms: int | None = None):
         super().__init__()

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vjp, vmap
-from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -168,7 +167,6 @@ class Runs:
 
         program = make_fx(gradients)(batch, *(v.detach() for v in self._variables()))
         program.graph.eliminate_dead_code()
-        _keep_large_buffers(program)
         return lambda batch: program(batch, *(v.detach() for v in self._variables()))
 
     @torch.no_grad()
@@ -201,40 +199,6 @@ class Runs:
         count = self.training.samples
         orders = [torch.randperm(count, generator=generator) for generator in self.generators]
         return torch.stack(orders).to(self.device)
-
-
-WRITES = {
-    getattr(torch.ops.aten, name).default: getattr(torch.ops.aten, name).out
-    for name in ("bmm", "_softmax", "addcmul")
-} | {
-    getattr(torch.ops.aten, name).Tensor: getattr(torch.ops.aten, name).out
-    for name in ("sub", "mul", "div", "add")
-}
-
-
-def _keep_large_buffers(program: GraphModule, large: int = 1 << 18) -> None:
-    """Let operations that make large tensors write to the same memory at every step: fresh memory
-    costs more than the arithmetic. Elementwise, a result takes the place of an input that nothing
-    else uses.
-    """
-    for node in list(program.graph.nodes):
-        value = node.meta.get("val")
-        if node.target not in WRITES or value is None or value.numel() < large:
-            continue
-        source = node.args[0]
-        free = source.kwargs.get("out") is not None and len(source.users) == 1
-        same = source.meta["val"].shape == value.shape
-        if free and same and node.target is not torch.ops.aten.bmm.default:
-            buffer = source.kwargs["out"]
-        else:
-            name = f"buffer_{node.name}"
-            program.register_buffer(
-                name, torch.empty(value.shape, dtype=value.dtype, device=value.device)
-            )
-            with program.graph.inserting_before(node):
-                buffer = program.graph.get_attr(name)
-        node.target, node.kwargs = WRITES[node.target], {**node.kwargs, "out": buffer}
-    program.recompile()
 
 
 def _take(values: Tensor, rows: Tensor) -> Tensor:
