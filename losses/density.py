@@ -77,8 +77,10 @@ def bin_weights(
     scheme: Literal["inverse", "sqrt_inverse"] = "inverse",
     clip: tuple[int, int] | None = (5, 1000),
     lds: dict | None = None,
+    power: float = 1.0,
 ) -> NDArray[np.float64]:
-    """(B,) re-weighting weights 1 / density, scaled so that their mean over the samples is one.
+    """(B,) re-weighting weights 1 / density^power, scaled so that their mean over the samples is
+    one.
 
     The density is the counts clipped to `clip` (inverse) or their square root (sqrt_inverse),
     smoothed by `smooth(**lds)` if asked. Bins without samples get NaN: no sample may ask for
@@ -96,7 +98,7 @@ def bin_weights(
         density = smooth(density, **lds)
     seen = counts > 0
     weights = np.full(counts.shape, np.nan)
-    weights[seen] = 1 / density[seen]
+    weights[seen] = density[seen] ** -float(power)
     return weights * counts.sum() / (weights[seen] * counts[seen]).sum()
 
 

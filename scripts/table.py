@@ -11,6 +11,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
+from hydra.utils import get_method  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from engine import tables  # noqa: E402
@@ -39,17 +40,23 @@ def costs(cfg: DictConfig, overrides: list[str]) -> dict[str, Any]:
 
 
 def make(cfg: DictConfig, overrides: list[str]) -> list[Path]:
-    """Show and write the table; the paths of its files."""
+    """Show and write the table and its figures; the paths of the files."""
     start = time.time()
+    cfg.name = cfg.name or own_name(cfg)
     if cfg.table.get("measure") == "cost":
         content = costs(cfg, overrides)
     else:
         content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, tell)
-    about = {"preset": cfg.preset, "runs": content.pop("runs", {})}
+    runs = content.pop("runs", {})
+    about = {"preset": cfg.preset, "runs": runs}
     table = {**content, "meta": {**tables.meta(time.time() - start), **about}}
     tables.show(table, cfg.table.title)
     folder = PUBLISHED if cfg.publish else Path(cfg.paths.outputs) / "tables"
-    return tables.write(table, folder, cfg.name or own_name(cfg))
+    written = tables.write(table, folder, cfg.name)
+    if cfg.table.get("figures"):
+        places = {row: [Path(place) for place in of_row] for row, of_row in runs.items()}
+        written += get_method(cfg.table.figures)(cfg, places, folder / "figures")
+    return written
 
 
 def own_name(cfg: DictConfig) -> str:

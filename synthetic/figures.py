@@ -5,7 +5,6 @@ P: problems; S: seeds; n: points.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -15,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from engine.files import whole
+from engine.plots import STYLE, save
 from synthetic.jobs import Job
 from synthetic.problems import Problem, Split, make_splits
 
@@ -33,15 +32,6 @@ NAMES = {
     "Vanilla": "Least squares",
     "Reweight": "Re-weighting",
     "GAI (true noise)": "Balanced MSE (GAI)",
-}
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "legend.frameon": False,
-    "savefig.bbox": "tight",
-    "savefig.dpi": 160,
 }
 
 
@@ -243,20 +233,7 @@ FIGURES = {
 
 def draw_all(jobs: Sequence[Job], folder: Path) -> list[Path]:
     """Every figure that the finished jobs allow, as <folder>/synthetic_<name>.png and .pdf."""
-    fits, written = fits_of(jobs), []
+    fits = fits_of(jobs)
     with mpl.rc_context(STYLE):
-        for name, draw in FIGURES.items():
-            figure = draw(jobs, fits)
-            if figure is None:
-                continue
-            for form in ("png", "pdf"):
-                path = folder / f"synthetic_{name}.{form}"
-                with whole(path) as file:
-                    figure.savefig(file, format=form, metadata=_undated(form))
-                written.append(path)
-    return written
-
-
-def _undated(form: str) -> dict[str, None]:
-    """The same figure gives the same file."""
-    return {"CreationDate": None} if form == "pdf" else {}
+        drawn = {name: draw(jobs, fits) for name, draw in FIGURES.items()}
+        return save({name: f for name, f in drawn.items() if f is not None}, folder, "synthetic")

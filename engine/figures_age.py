@@ -1,0 +1,154 @@
+"""The figures of an age table, drawn from its runs: labels, gains, predictions, trade-offs.
+
+A plot is a function (data, ax) -> ax; one colour per method, as in the synthetic figures.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+
+from engine import build
+from engine.plots import STYLE, TRAIN, save
+from metrics import age_report
+
+COLOURS = {
+    "Vanilla": "#E69F00",
+    "RRT": "#009E73",
+    "RRT+LDS": "#56B4E9",
+    "BMC": "#CC79A7",
+    "GAI": "#D55E00",
+    "BNI": "#F0A380",
+    "Balanced L1": "#0072B2",
+    "Histogram": "#000000",
+}
+TEST = "#CC79A7"
+Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
+
+
+def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
+    """Labels, gain over Vanilla per age, and predictions against truth."""
+    train, test = train_labels(runs), predictions(runs["Vanilla"][0])[1]
+    with mpl.rc_context(STYLE):
+        labels = Figure((6, 2.4))
+        label_histograms(train, test, labels.subplots())
+
+        others = [row for row in runs if row != "Vanilla"]
+        gains = Figure((6, 1.15 * len(others) + 0.5))
+        axes = gains.subplots(len(others), sharex=True, sharey=True, squeeze=False)[:, 0]
+        errors = {row: error_per_age(runs[row]) for row in runs}
+        for row, ax in zip(others, axes, strict=True):
+            gain_per_age(row, errors["Vanilla"] - errors[row], train, ax)
+        axes[-1].set_xlabel("age")
+        gains.supylabel("gain in bMAE over Vanilla (years)", fontsize=9)
+        gains.tight_layout(h_pad=0.4)
+
+        columns = 4
+        scatter = Figure((7.2, 2.0 * -(-len(runs) // columns)))
+        panels = scatter.subplots(-(-len(runs) // columns), columns, sharex=True, sharey=True)
+        for ax in panels.flat[len(runs) :]:
+            ax.set_axis_off()
+        for row, ax in zip(runs, panels.flat, strict=False):
+            predicted_and_true(row, *predictions(runs[row][0]), ax)
+        scatter.supxlabel("true age", fontsize=9)
+        scatter.supylabel("predicted age", fontsize=9)
+        scatter.tight_layout()
+        figures = {"labels": labels, "gain": gains, "predictions": scatter}
+        return save(figures, folder, cfg.name)
+
+
+def draw_tradeoff(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
+    """Many-shot against few-shot bMAE, one curve a method over its own knob."""
+    train = train_labels(runs)
+    curves: dict[str, list[tuple[str, float, float]]] = {}
+    for row, places in runs.items():
+        reports = [age_report(*predictions(place), train) for place in places]
+        many, few = (np.mean([r[f"bmae_{shot}"] for r in reports]) for shot in ("many", "few"))
+        about = cfg.table.rows[row]
+        curves.setdefault(about.curve, []).append((str(about.knob), float(many), float(few)))
+    with mpl.rc_context(STYLE):
+        figure = Figure((5.2, 3.8))
+        trade_off(curves, figure.subplots())
+        return save({"curves": figure}, folder, cfg.name)
+
+
+def label_histograms(train: NDArray, test: NDArray, ax: Axes) -> Axes:
+    """How many images of each age there are to learn from, and to be tested on."""
+    for values, colour, name in ((train, TRAIN, "training set"), (test, TEST, "test set")):
+        ages, counts = np.unique(values.round(), return_counts=True)
+        if name == "test set":
+            ax.step(ages, counts, where="mid", color=colour, label=name)
+        else:
+            ax.bar(ages, counts, width=1, color=colour, label=name)
+    ax.set(yscale="log", xlabel="age", ylabel="images")
+    ax.legend()
+    return ax
+
+
+def gain_per_age(row: str, gain: pd.Series, train: NDArray, ax: Axes) -> Axes:
+    """Bars of what was gained (up) or lost (down) at each age, over the training histogram."""
+    behind = ax.twinx()
+    ages, counts = np.unique(train.round(), return_counts=True)
+    behind.fill_between(ages, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
+    behind.set(yticks=[], ylim=(0, counts.max() * 1.05))
+    behind.spines["left"].set_visible(False)
+    ax.set_zorder(behind.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    ax.bar(gain.index, gain, width=0.9, color=COLOURS.get(row, "#555555"))
+    ax.axhline(0, color="black", linewidth=0.6)
+    ax.text(0.01, 0.93, row, transform=ax.transAxes, va="top", weight="bold")
+    return ax
+
+
+def predicted_and_true(row: str, pred: NDArray, target: NDArray, ax: Axes) -> Axes:
+    """Every test image, and the mean prediction at each age."""
+    top = float(max(target.max(), 1))
+    ax.plot([0, top], [0, top], color="black", linewidth=0.6)
+    ax.scatter(target, pred, s=3, color="#888888", alpha=0.35, linewidth=0, rasterized=True)
+    ages = np.unique(target.round())
+    means = [pred[target.round() == age].mean() for age in ages]
+    ax.plot(ages, means, color=COLOURS.get(row, "#555555"), linewidth=1.4)
+    ax.set(title=row, xlim=(0, top), ylim=(0, top * 1.05))
+    return ax
+
+
+def trade_off(curves: Mapping[str, list[tuple[str, float, float]]], ax: Axes) -> Axes:
+    """A curve for each method; the knob's value beside each point."""
+    for method, points in curves.items():
+        colour = COLOURS.get(method, "#555555")
+        knobs, many, few = zip(*points, strict=True)
+        ax.plot(many, few, "o-", color=colour, label=method, markersize=3.5, linewidth=1)
+        for knob, x, y in zip(knobs, many, few, strict=True):
+            ax.annotate(knob, (x, y), (3, 3), textcoords="offset points", fontsize=6, color=colour)
+    ax.set(xlabel="bMAE, many-shot ages (years)", ylabel="bMAE, few-shot ages (years)")
+    ax.legend(fontsize=8)
+    return ax
+
+
+def train_labels(runs: Runs) -> NDArray:
+    """(n,) the ages that the runs have learnt from."""
+    first = next(iter(runs.values()))[0]
+    cfg: Any = OmegaConf.load(first / "config.yaml")
+    return np.asarray(build.dataset(cfg, "train").labels, dtype=float).ravel()
+
+
+def predictions(place: Path) -> tuple[NDArray, NDArray]:
+    """(n,), (n,): predicted and true ages of a run's test set."""
+    with np.load(place / "predictions.npz", allow_pickle=False) as file:
+        return file["test_pred"][:, 0].astype(float), file["test_target"][:, 0].astype(float)
+
+
+def error_per_age(places: Sequence[Path]) -> pd.Series:
+    """The mean absolute error at each age, over the seeds."""
+    parts = []
+    for place in places:
+        pred, target = predictions(place)
+        parts.append(pd.Series(abs(pred - target)).groupby(target.round().astype(int)).mean())
+    return pd.concat(parts, axis=1).mean(axis=1)

@@ -1,0 +1,57 @@
+"""The age figures from made-up runs: what is drawn is what the predictions say."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from engine.figures_age import error_per_age, gain_per_age, predictions, trade_off
+from engine.plots import save
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> list[Path]:
+    """Two seeds: errors of 1 and 3 years at age 20, of 2 and 2 at age 70."""
+    for seed, errors in enumerate([(1.0, 2.0), (3.0, 2.0)]):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        target = np.array([[20.0], [70.0]])
+        pred = target + np.array(errors)[:, None]
+        np.savez(place / "predictions.npz", test_pred=pred, test_target=target)
+    return [tmp_path / "0", tmp_path / "1"]
+
+
+def test_predictions_are_columns(places):
+    pred, target = predictions(places[0])
+    assert pred.tolist() == [21, 72]
+    assert target.tolist() == [20, 70]
+
+
+def test_error_per_age_is_the_mean_over_seeds(places):
+    assert error_per_age(places).to_dict() == {20: 2.0, 70: 2.0}
+
+
+def test_gains_are_bars_at_their_ages():
+    ax = Figure().subplots()
+    gain_per_age("GAI", pd.Series({20: -1.0, 70: 4.0}), np.array([20.0, 20, 21]), ax)
+    bars = {round(b.get_x() + b.get_width() / 2): b.get_height() for b in ax.patches}
+    assert bars == {20: -1.0, 70: 4.0}
+
+
+def test_trade_off_has_a_curve_a_method():
+    ax = Figure().subplots()
+    trade_off({"RRT": [("0", 5.0, 12.0), ("1", 6.0, 10.0)], "GAI": [("2", 5.5, 11.0)]}, ax)
+    assert [line.get_label() for line in ax.lines] == ["RRT", "GAI"]
+    assert ax.lines[0].get_xydata().tolist() == [[5, 12], [6, 10]]
+
+
+def test_figures_are_written_twice_the_same(tmp_path: Path):
+    def written(folder: Path) -> list[bytes]:
+        figure = Figure()
+        figure.subplots().plot([0, 1])
+        return [path.read_bytes() for path in save({"line": figure}, folder, "a")]
+
+    assert written(tmp_path / "1") == written(tmp_path / "2")
+    assert {p.name for p in (tmp_path / "1").iterdir()} == {"a_line.png", "a_line.pdf"}
