@@ -15,7 +15,7 @@ from engine.folder import finished
 from engine.run import run
 from tests.engine import tiny
 
-KILLS = 5
+KILLS = int(os.environ.get("KILLS", "5"))
 OVERRIDES = ("trainer.epochs=4", "trainer.batch_size=12", "trainer.checkpoint_every=1")
 
 

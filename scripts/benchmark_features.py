@@ -1,0 +1,57 @@
+"""An epoch of stage 2 on cached features beside the same epoch through the frozen backbone."""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import hydra  # noqa: E402
+from omegaconf import DictConfig, open_dict  # noqa: E402
+
+from engine.run import composed, first_stage, make_fabric, run  # noqa: E402
+from engine.train import Loop  # noqa: E402
+
+
+def measure(overrides: list[str], images: int, rounds: int) -> dict[str, float]:
+    """Seconds that an epoch of so many images takes: {"cached", "backbone"}, taken in turns."""
+    cfg = composed("train", [*overrides, f"trainer.epoch_size={images}"])
+    stage1 = first_stage(cfg)
+    if stage1 is None or cfg.features.mode != "cached":
+        raise SystemExit("needs a stage-2 experiment and a preset with cached features")
+    backbone = Path(run(stage1)["folder"]) / "checkpoints" / "best.pt"
+    seconds: dict[str, list[float]] = {"cached": [], "backbone": []}
+    with tempfile.TemporaryDirectory() as folder:
+        loops = {name: _loop(cfg, name, Path(folder) / name, backbone) for name in seconds}
+        for _ in range(rounds + 1):
+            for name, loop in loops.items():
+                start = time.perf_counter()
+                loop.train_epoch()
+                seconds[name].append(time.perf_counter() - start)
+                loop.epoch, loop.step = loop.epoch + 1, 0
+    return {name: statistics.median(taken[1:]) for name, taken in seconds.items()}
+
+
+def _loop(cfg: DictConfig, name: str, folder: Path, backbone: Path) -> Any:
+    own = cfg.copy()
+    with open_dict(own):
+        own.log.every = 10**9
+        if name == "backbone":
+            own.features = {"mode": "none"}
+    return Loop(make_fabric(own), own, folder, backbone)
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="benchmark_features")
+def main(cfg: DictConfig) -> None:
+    taken = measure(list(cfg.overrides), cfg.images, cfg.rounds)
+    for name, seconds in taken.items():
+        print(f"{name:9} {seconds:9.4f} s an epoch of {cfg.images} images")
+    print(f"cached features are {taken['backbone'] / taken['cached']:.0f} x faster")
+
+
+if __name__ == "__main__":
+    main()
