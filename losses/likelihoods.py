@@ -154,8 +154,9 @@ class Location(Likelihood):
             with torch.no_grad():
                 square = self.spread((target - pred).float()) ** 2
                 if torch.distributed.is_available() and torch.distributed.is_initialized():
-                    torch.distributed.all_reduce(square)
-                    square /= torch.distributed.get_world_size()
+                    sums = torch.stack([square, torch.ones_like(square)]) * len(pred)
+                    torch.distributed.all_reduce(sums)
+                    square = sums[0] / sums[1]  # every row of every rank counts once
                 raw.copy_(square.sqrt().clamp(min=self.floor))
         self.automatic = False
 

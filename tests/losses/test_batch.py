@@ -133,7 +133,7 @@ def run_rank(rank: int, folder: str) -> None:
     results["gathered"] = gather_rows(target[SHARES[rank]])
     auto = Gaussian("auto")
     pred, target = samples(1)
-    auto.start(pred[:8] if rank == 0 else pred[8:], target[:8] if rank == 0 else target[8:])
+    auto.start(pred[SHARES[rank]], target[SHARES[rank]])  # ragged
     results["sigma"] = auto.sigma
     torch.save(results, Path(folder, f"{rank}.pt"))
     torch.distributed.destroy_process_group()
