@@ -107,6 +107,26 @@ def table_of(cfg: DictConfig, jobs: list[Job], rows: dict[str, Any]) -> dict[str
     return {row: cells for row, cells in found.items() if cells}
 
 
+def details_of(jobs: list[Job]) -> dict[str, Any]:
+    """What explains the cells: the sigma that was learnt and the slope it led to (truth: 1 and 1),
+    and what least squares would give with all the data there is.
+    """
+    found: dict[str, Any] = {"sigma": {}, "slope": {}, "least_squares": {}}
+    for job in jobs:
+        result = job.result()
+        for i, problem in enumerate(job.problems):
+            if problem.family == "nonlinear":
+                continue
+            found["least_squares"][problem.name] = problem.least_squares_mse()
+            if job.method in ("GAI", "BMC", "BNI"):
+                own = {"sigma": result["sigma"][i].tolist()}
+                own |= {"slope": result["weight"][i].ravel().tolist()} if problem.dims == 1 else {}
+                for name, values in own.items():
+                    cells = found[name].setdefault(job.method, {})
+                    cells[problem.name] = tables.cell(values)
+    return found
+
+
 @hydra.main(version_base="1.3", config_path="../configs", config_name="synthetic")
 def main(cfg: DictConfig) -> None:
     start = time.perf_counter()
@@ -116,6 +136,7 @@ def main(cfg: DictConfig) -> None:
     table = {
         "rows": table_of(cfg, jobs, METHODS),
         "extras": table_of(cfg, jobs, EXTRAS),
+        "details": details_of(jobs),
         "meta": {
             **tables.meta(seconds),
             "cpu_seconds": round(sum(job.cpu_seconds() for job in jobs)),
