@@ -130,20 +130,20 @@ def _loss(
         r = x - target
         if strength != 1:
             value, drift, swell = strength * value, strength * drift, strength * swell
-        to_pred = (r - drift) * (2 * portion)
+        to_pred = (r - drift).mul_(2 * portion)
         if dims == 1 and not learned:
             rows = torch.addcmul(value, r, r, value=0.5 / var)
-            return [(rows * portion).sum() * (2 * var), to_pred]
+            return [_mean(rows, portion) * (2 * var), to_pred]
         square = r * r
         energy = square if dims == 1 else square.sum(-1, keepdim=True)
-        loss = (torch.add(value, energy, alpha=0.5 / var) * portion).sum() * (2 * var)
+        loss = _mean(torch.add(value, energy, alpha=0.5 / var), portion) * (2 * var)
         if not learned:
             return [loss, to_pred]
         if per_dimension:
             rows = torch.sub(swell, square, alpha=1 / var)  # (N, D)
             return [loss, to_pred, (rows * portion).sum(0) * (2 * s)]
         rows = torch.sub(swell.sum(-1, keepdim=True), energy, alpha=1 / var)
-        return [loss, to_pred, (rows * portion).sum() * (2 * s)]
+        return [loss, to_pred, _mean(rows, portion) * (2 * s)]
 
     portion = 1 / len(x) if weight is None else (weight / weight.sum()).to(x)[:, None]
     if many:
@@ -162,6 +162,10 @@ def _loss(
         if to_sigma is not None:
             to_sigma = to_sigma + left / s * (1 if per_dimension else dims)
     return loss, to_pred, to_sigma
+
+
+def _mean(rows: Tensor, portion: Tensor | float) -> Tensor:
+    return rows.sum() * portion if isinstance(portion, float) else (rows * portion).sum()
 
 
 def _by_grid(evidence: Evidence, x: Tensor, var: float, learned: bool) -> tuple[Evidence, int]:
@@ -199,10 +203,10 @@ def _line(c: Tensor, v: Tensor | None, log_w: Tensor, var: float, learned: bool)
     slope = log2_w if part is None else part * narrow
     if part is not None:
         log2_w = torch.add(log2_w, part.log2(), alpha=0.5)
-        columns = [one, part * c, part]
+        columns = [one, part, -part * c]
         if learned:
             square = part * part
-            columns += [square, square * c, square * c * c + var * (1 - part)]
+            columns += [square, -2 * square * c, square * c * c + var * (1 - part)]
     columns = torch.cat(columns, -1).mT
 
     def labels(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -220,11 +224,11 @@ def _line(c: Tensor, v: Tensor | None, log_w: Tensor, var: float, learned: bool)
         x = x[:, 0] - middle
         r = x - c
         value, total, sums = _sums(torch.addcmul(log2_w, r * r, slope), columns)
-        drift = torch.addcmul(-sums[0], x, sums[1]) / total
+        drift = torch.addcmul(sums[1], x, sums[0]).div_(total)
         if not learned:
             return value[:, None], drift[:, None], drift
         _, _, a, b, rest = sums
-        swell = torch.addcmul(rest, x, torch.addcmul(-2 * b, x, a)) / (total * var)
+        swell = torch.addcmul(rest, x, torch.addcmul(b, x, a)) / (total * var)
         return value[:, None], drift[:, None], swell[:, None]
 
     return labels if part is None else mixture
