@@ -24,7 +24,9 @@ JITTER, LIGHTING = 0.4, 0.1
 _MEAN, _STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 _GREY = np.array([0.299, 0.587, 0.114])
 # The principal axes of ImageNet's colours, scaled by their standard deviations.
-_AXES = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+_AXES = np.array(
+    [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
+)
 _LIGHTS = _AXES * np.array([0.2175, 0.0188, 0.0045])
 
 
@@ -78,7 +80,8 @@ def to_tensor(image: np.ndarray, colours: np.ndarray | None = None) -> torch.Ten
     matrix = np.column_stack([matrix[:, :3] / 255, matrix[:, 3] - _MEAN]) / _STD[:, None]
     values = cv2.transform(image.astype(np.float32), matrix.astype(np.float32))
     planes = np.empty((3, *image.shape[:2]), np.float32)
-    cv2.split(values, list(planes))
+    for channel, plane in enumerate(cv2.split(values)):
+        planes[channel] = plane
     return torch.from_numpy(planes)
 
 

@@ -332,4 +332,9 @@ def _chosen(
     group = [names.index(scene) for scene in scenes] if len(names) > 1 else None
     groups = group or [number // BLOCK for number in range(len(scenes))]
     held = [math.floor((g + 1) * part) > math.floor(g * part) for g in groups]
+    if not 0 < sum(held) < len(held):
+        raise ValueError(
+            f"validation={part} holds out {sum(held)} of {len(held)} frames in {max(groups) + 1} "
+            "scenes; take a number between 0 and 1 that leaves some on both sides."
+        )
     return [number for number, out in enumerate(held) if out == (split == "val")]

@@ -5,7 +5,9 @@
 
 Epoch e of a head's training then reads view e mod V of its batch instead of running the backbone.
 The tables are HDF5 files in a folder whose name is a hash of what they depend on: the backbone's
-checkpoint, the dataset and its transform, the views. They are made shard by shard, each written
+checkpoint (or its weights, where it is fixed from the start), the dataset and its transform, the
+views. Where part of the training maps may be held out, all are in the table and a split reads its
+own rows. They are made shard by shard, each written
 whole, so an interrupted extraction goes on where it stopped; several ranks share the shards.
 """
 
@@ -36,22 +38,28 @@ class FeatureTable(Dataset):
     """A cached split: asked for keys (epoch, index) of one epoch, it gives their batch at once.
 
     Only the view of the current epoch is in memory; without `resident`, only the batch is.
+    `rows` are the table's rows that make up the split, by default all of them.
     """
 
     def __init__(
-        self, path: Path, labels: NDArray | None, size: int | None = None, resident: bool = True
+        self,
+        path: Path,
+        labels: NDArray | None,
+        rows: Sequence[int] | None = None,
+        resident: bool = True,
     ):
-        self.path, self.resident = path, resident
-        self.view, self.tables = -1, {}
+        self.path, self.resident, self.rows = path, resident, rows
+        self.view = -1
+        self.tables: dict[str, torch.Tensor] = {}
         self.targets = None  # else they are in the file
         if labels is not None:
             self.targets = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.float32))
         with h5py.File(path) as file:
-            self.views, self.size = _array(file, "features").shape[:2]
-        wanted = len(labels) if labels is not None else size
-        if self.size != wanted:
+            self.views, found = _array(file, "features").shape[:2]
+        self.size = found if rows is None else len(rows)
+        if labels is not None and len(labels) != found:
             raise ValueError(
-                f"{path}: holds features of {self.size} images, the split has {wanted}; remove "
+                f"{path}: holds features of {found} images, the split has {len(labels)}; remove "
                 "the file, it is made again."
             )
 
@@ -72,13 +80,16 @@ class FeatureTable(Dataset):
     def _open(self, view: int) -> None:
         if view != self.view:
             with h5py.File(self.path) as file:
-                self.tables = {name: torch.from_numpy(_array(file, name)[view]) for name in file}
+                part = slice(None) if self.rows is None else list(self.rows)
+                self.tables = {
+                    k: torch.from_numpy(_array(file, k)[view, part]) for k in _names(file)
+                }
             self.view = view
 
     def _read(self, view: int, index: list[int]) -> dict[str, torch.Tensor]:
         """Rows straight from the file; evaluation asks for them in rising order, as HDF5 must."""
         with h5py.File(self.path) as file:
-            return {name: torch.from_numpy(_array(file, name)[view, index]) for name in file}
+            return {k: torch.from_numpy(_array(file, k)[view, index]) for k in _names(file)}
 
 
 def tables(
@@ -98,22 +109,30 @@ def tables(
             with whole(folder / "about.json") as file:
                 file.write(json.dumps(about, indent=2, default=str).encode())
         for split, views in plan.items():
-            if (folder / f"{split}.h5").is_file():
+            path = _path(folder, split, cfg)
+            if path.is_file():
                 continue
             source = splits[split]
             if split == "train":
-                source = build.dataset(cfg, "train", augment=cfg.features.augment)
-            extract(fabric, model, source, folder / f"{split}.h5", views, cfg)
+                changes: dict[str, Any] = {"validation": None} if dense(source) else {}
+                source = build.dataset(cfg, "train", augment=cfg.features.augment, **changes)
+            extract(fabric, model, source, path, views, cfg)
         fabric.barrier()
-    return {split: _table(folder, split, splits[split]) for split in plan}
+    return {split: _table(_path(folder, split, cfg), split, splits[split]) for split in plan}
 
 
-def _table(folder: Path, split: str, source: Any) -> FeatureTable:
+def _path(folder: Path, split: str, cfg: DictConfig) -> Path:
+    held_out = cfg.dataset.get("validation") if split == "val" else None
+    return folder / f"{split}.h5" if held_out is None else folder / f"{split}_{held_out}.h5"
+
+
+def _table(path: Path, split: str, source: Any) -> FeatureTable:
     """Maps of a split that is only evaluated stay on disk, however many there are."""
-    path = folder / f"{split}.h5"
     if not dense(source):
         return FeatureTable(path, source.labels)
-    return FeatureTable(path, None, len(source), resident=split == "train")
+    if split == "train":
+        return FeatureTable(path, None, source.numbers)
+    return FeatureTable(path, None, resident=False)
 
 
 def dense(dataset: Any) -> bool:
@@ -132,6 +151,7 @@ def _digest(model: Any) -> str:
 
 def _about(cfg: DictConfig, backbone: Path | None) -> dict[str, Any]:
     data: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
+    data.pop("validation", None)
     return {
         "checkpoint": None if backbone is None else file_digest(backbone),
         "dataset": data,
@@ -199,7 +219,7 @@ def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) ->
     with whole(path) as file, h5py.File(file, "w") as h5:
         for view, start in shards:
             with h5py.File(_part(parts, view, start)) as part:
-                for name in part:
+                for name in _names(part):
                     block = _array(part, name)
                     if name not in h5:
                         h5.create_dataset(name, (views, size, *block.shape[1:]), dtype=block.dtype)
@@ -207,6 +227,10 @@ def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) ->
     for shard in shards:
         _part(parts, *shard).unlink()
     parts.rmdir()
+
+
+def _names(file: h5py.File) -> list[str]:
+    return [str(name) for name in file]
 
 
 def _array(file: h5py.File, name: str) -> Any:

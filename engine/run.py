@@ -120,9 +120,10 @@ def choose(cfg: DictConfig, place: Path) -> None:
     Where validation takes part of the training data, `choose.settings` {key: value} says so: it
     goes for these runs only, and the best value is then run once more without it.
     """
-    start, tried, settings = time.time(), [], cfg.choose.get("settings") or {}
-    for value in cfg.choose.among:
-        tried.append((value, run(_with(cfg, {**settings, cfg.choose.key: value}))))
+    start, settings = time.time(), cfg.choose.get("settings") or {}
+    tried = [
+        (value, run(_with(cfg, {**settings, cfg.choose.key: value}))) for value in cfg.choose.among
+    ]
     score = f"val/{cfg.select.metric}"
     sign = 1 if cfg.select.mode == "min" else -1
     value, best = min(tried, key=lambda pair: sign * pair[1]["metrics"][score])

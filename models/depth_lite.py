@@ -73,9 +73,7 @@ class LiteDepth(DenseRegressor):
             row.unflatten(1, shape)
             for row, shape in zip(features.split(sizes, 1), self.shapes, strict=True)
         ]
-        x8, x16, x32 = (
-            lateral(level) for lateral, level in zip(self.lateral, levels, strict=True)
-        )
+        x8, x16, x32 = (lateral(level) for lateral, level in zip(self.lateral, levels, strict=True))
         x = self.context(x32 + x32.mean((-2, -1), keepdim=True))
         x = self.middle(x16 + _grow(x, x16))
         return self.fine(x8 + _grow(x, x8))
