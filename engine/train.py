@@ -213,8 +213,8 @@ class Loop:
                 checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
 
     def state(self) -> dict[str, Any]:
-        """The objective's state, without what is frozen: that is in stage 1's checkpoint."""
-        constant = self.objective.constant_keys()
+        """The objective's state, without what is frozen if that is in stage 1's checkpoint."""
+        constant = set() if self.cfg.backbone is None else self.objective.constant_keys()
         return {k: v for k, v in self.objective.state_dict().items() if k not in constant}
 
     def save(self) -> None:
