@@ -1,5 +1,6 @@
 """What is learnt from: every dataset gives {"input", "target", "meta"} and `.labels`."""
 
 from datasets.imdb_wiki import AgeDataset
+from datasets.nyud2 import DepthDataset
 
-__all__ = ["AgeDataset"]
+__all__ = ["AgeDataset", "DepthDataset"]

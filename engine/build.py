@@ -3,7 +3,7 @@
 The order is the point. The prior, the sample weights and (for a histogram) the bins are fitted to
 the training labels, never configured; the head's width is what the likelihood asks for. A config
 node with `_partial_: true` under `loss` is such a thing to be fitted: it is called with the
-training labels (N, D).
+training labels (N, D), and where those are distinct values, with how often each occurs.
 """
 
 import functools
@@ -30,12 +30,15 @@ def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
     return instantiate(cfg.dataset, split=split, **changes)
 
 
-def objective(cfg: DictConfig, labels: NDArray, backbone: Path | None = None) -> nn.Module:
+def objective(
+    cfg: DictConfig, labels: NDArray, backbone: Path | None = None, counts: NDArray | None = None
+) -> nn.Module:
     """Model and loss as one module, its priors fitted to the training labels (N, D).
 
     backbone: the checkpoint of stage 1, whose features are kept and frozen; the head starts anew.
+    counts: (N,) how often each label occurs, where there are too many to list (pixels).
     """
-    loss, weights = _loss(cfg, labels)
+    loss, weights = _loss(cfg, labels, counts)
     model = instantiate(cfg.model, outputs=loss.likelihood.width(labels.shape[1]))
     if backbone is not None:
         read_backbone(model, backbone)
@@ -45,19 +48,24 @@ def objective(cfg: DictConfig, labels: NDArray, backbone: Path | None = None) ->
     return whole
 
 
-def _loss(cfg: DictConfig, labels: NDArray) -> tuple[Any, torch.Tensor | None]:
-    """The loss with its parts fitted, and the weight of each training sample if it has weights."""
+def _loss(
+    cfg: DictConfig, labels: NDArray, counts: NDArray | None
+) -> tuple[Any, torch.Tensor | None]:
+    """The loss with its parts fitted, and the weight of each training label if it has weights."""
     node = {key: value for key, value in cfg.loss.items() if key not in FITTED}
-    parts = {key: fitted(cfg.loss[key], labels) for key in FITTED if cfg.loss.get(key) is not None}
+    chosen = [key for key in FITTED if cfg.loss.get(key) is not None]
+    parts = {key: fitted(cfg.loss[key], labels, counts) for key in chosen}
     weights = parts.pop("weights", None)
     loss = instantiate(node, **parts)
     return loss, None if weights is None else torch.as_tensor(weights, dtype=torch.float32)
 
 
-def fitted(node: DictConfig, labels: NDArray) -> Any:
+def fitted(node: DictConfig, labels: NDArray, counts: NDArray | None = None) -> Any:
     """Instantiate, and if the node is `_partial_`, call it with the labels."""
     made = instantiate(node)
-    return made(labels) if isinstance(made, functools.partial) else made
+    if not isinstance(made, functools.partial):
+        return made
+    return made(labels) if counts is None else made(labels, sample_weight=counts)
 
 
 def label_histogram(

@@ -16,7 +16,6 @@ from torchmetrics import Metric
 from engine import build, checkpoint
 from engine.batches import evaluation_loader
 from engine.files import whole
-from engine.objective import Regression
 from losses import WeightedLoss
 from models.released import load
 
@@ -38,7 +37,8 @@ def evaluate(
         batch = fabric.to_device(raw)
         with fabric.autocast():
             pred = objective.predict(batch)
-        metrics.update(pred, batch["target"])
+        masked = (batch["mask"],) if "mask" in batch else ()  # of pixels that are measured
+        metrics.update(pred, batch["target"], *masked)
         if keep:
             arrays = batch["meta"]["index"], pred.float(), batch["target"].float()
             rows.append(tuple(array.cpu().numpy() for array in arrays))
@@ -56,9 +56,10 @@ def finished_run(folder: Path, which: str = "best") -> tuple[DictConfig, Any, An
         )
     cfg: Any = OmegaConf.load(path)
     cfg.features = {"mode": "none"}  # images are looked at, not tables
-    labels = build.dataset(cfg, "train").labels
+    train = build.dataset(cfg, "train")
+    labels, counts = train.labels, getattr(train, "label_counts", None)
     backbone = None if cfg.backbone is None else Path(cfg.backbone.checkpoint)
-    objective = build.objective(cfg, labels, backbone)
+    objective = build.objective(cfg, labels, backbone, counts)
     weights = folder / "checkpoints" / f"{which}.pt"
     build.read_state(objective, checkpoint.read(weights)["objective"], weights)
     return cfg, objective.eval(), instantiate(cfg.metrics, train_labels=labels)
@@ -67,7 +68,8 @@ def finished_run(folder: Path, which: str = "best") -> tuple[DictConfig, Any, An
 def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:
     """A released checkpoint as an objective, and the metrics of the configured dataset."""
     labels = build.dataset(cfg, "train").labels
-    objective: nn.Module = Regression(load(path, layout), WeightedLoss(error="l1"))
+    loss = WeightedLoss(error="l1")
+    objective: nn.Module = instantiate(cfg.objective, model=load(path, layout), loss=loss)
     return objective.eval(), instantiate(cfg.metrics, train_labels=labels)
 
 

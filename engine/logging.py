@@ -102,6 +102,19 @@ def leaves(cfg: DictConfig) -> dict[str, Any]:
     return flat
 
 
+def label_figures(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:
+    """Of a run at its end: the label histogram beside the predicted marginal, and some images with
+    predictions; `test` is what was kept of the test split, if it was."""
+    if not test:
+        return {}
+    some = np.linspace(0, len(test["pred"]) - 1, min(8, len(test["pred"]))).astype(int)
+    images = [loop.images[int(index)]["input"] for index in test["index"][some]]
+    return {
+        "labels": marginals(loop.labels, test["pred"]),
+        "samples": samples(images, test["pred"][some], test["target"][some]),
+    }
+
+
 def marginals(labels: NDArray, pred: NDArray, bins: int = 60) -> Figure:
     """The training labels' histogram beside that of the predictions, in label dimension 0."""
     low = float(min(labels[:, 0].min(), pred[:, 0].min()))

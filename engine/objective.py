@@ -4,13 +4,15 @@ averaged over ranks, optimised and saved like the model's.
 A benchmark whose step is more than `loss(model(input), target)` writes another class with the same
 five methods: forward, predict, terms, constant_keys, end_epoch.
 
-N: rows of the batch; D: label dimensions; W: the likelihood's width.
+N: rows of the batch; D: label dimensions; W: the likelihood's width; in maps of h x w pixels, M:
+pixels that count.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class Regression(nn.Module):
@@ -77,3 +79,55 @@ class Regression(nn.Module):
 
     def _weight(self, batch: dict) -> Tensor | None:
         return None if self.weights is None else self.weights[batch["meta"]["index"]]
+
+
+class Dense(Regression):
+    """The same with a map (1, h, w) of labels for each input: every pixel that counts is a row.
+
+    Arguments:
+        nearest: labels below it are missing or do not count.
+        weights: (bins,) one weight for each label bin, looked up pixel by pixel.
+        bins_per_unit: bins of that table in a unit of the label.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        loss: Any,
+        nearest: float,
+        bins_per_unit: float,
+        weights: Tensor | None = None,
+        cached: bool = False,
+    ):
+        known = None if weights is None else weights.nan_to_num(nan=1.0)  # of bins without labels
+        super().__init__(model, loss, known, cached)
+        self.nearest, self.bins_per_unit = nearest, bins_per_unit
+
+    def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
+        """A training batch -> the mean loss of its M pixels, and the raw predictions (M, W)."""
+        run = self.model.head if self.cached else self.model
+        pred = self._rows(run(batch["input"], batch["target"]), batch["target"])
+        target = self._rows(batch["target"], batch["target"])
+        return self.loss(pred, target, weight=self._pixel_weight(target)), pred
+
+    def predict(self, batch: dict) -> Tensor:
+        """(N, 1, H, W) point predictions, bilinear at the target's size, corners aligned."""
+        pred = self.model.head(batch["input"]) if self.cached else self.model(batch["input"])
+        n, width, *size = pred.shape
+        rows = pred.float().permute(0, 2, 3, 1).reshape(-1, width)
+        maps = self.loss.likelihood.decode(rows).reshape(n, 1, *size)
+        whole = batch["target"].shape[-2:]
+        return functional.interpolate(maps, whole, mode="bilinear", align_corners=True)
+
+    def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
+        return super().terms({"target": self._rows(batch["target"], batch["target"])}, pred)
+
+    def _rows(self, maps: Tensor, target: Tensor) -> Tensor:
+        """(N, W, h, w) -> (M, W)."""
+        return maps.permute(0, 2, 3, 1)[target[:, 0] >= self.nearest]
+
+    def _pixel_weight(self, target: Tensor) -> Tensor | None:
+        if self.weights is None:
+            return None
+        place = (target[:, 0].float() * self.bins_per_unit).long()
+        return self.weights[place.clamp(max=len(self.weights) - 1)]

@@ -14,6 +14,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.utils import get_class
 from lightning_fabric import Fabric
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -76,7 +77,8 @@ def save_config(cfg: DictConfig, place: Path, backbone: Path | None) -> None:
 
 def check(cfg: DictConfig) -> None:
     """What can be refused before anything is loaded."""
-    if cfg.features.mode == "cached" and (cfg.backbone is None or not cfg.freeze_bn):
+    frozen = cfg.backbone is not None or getattr(get_class(cfg.model["_target_"]), "fixed", False)
+    if cfg.features.mode == "cached" and not (frozen and cfg.freeze_bn):
         raise ValueError(
             "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got "
             f"backbone={cfg.backbone}, freeze_bn={cfg.freeze_bn}. Set freeze_bn=true, or "
@@ -113,20 +115,25 @@ def composed(name: str, overrides: list[str]) -> DictConfig:
 
 
 def choose(cfg: DictConfig, place: Path) -> None:
-    """Run the config for each value of `choose.key`; the best on validation is the result."""
-    start, tried = time.time(), []
-    for value in cfg.choose.among:
-        one = cfg.copy()
-        with open_dict(one):
-            one.choose = None
-            OmegaConf.update(one, cfg.choose.key, value)
-        tried.append((value, run(one)))
+    """Run the config for each value of `choose.key`; the best on validation is the result.
+
+    Where validation takes part of the training data, `choose.settings` {key: value} says so: it
+    goes for these runs only, and the best value is then run once more without it.
+    """
+    start, settings = time.time(), cfg.choose.get("settings") or {}
+    tried = [
+        (value, run(_with(cfg, {**settings, cfg.choose.key: value}))) for value in cfg.choose.among
+    ]
     score = f"val/{cfg.select.metric}"
     sign = 1 if cfg.select.mode == "min" else -1
     value, best = min(tried, key=lambda pair: sign * pair[1]["metrics"][score])
+    if settings:
+        best = run(_with(cfg, {cfg.choose.key: value}))
     if not is_main_process():
         return
-    shutil.copyfile(Path(best["folder"]) / "predictions.npz", place / "predictions.npz")
+    predictions = Path(best["folder"]) / "predictions.npz"
+    if predictions.is_file():
+        shutil.copyfile(predictions, place / "predictions.npz")
     content = {
         **best,
         "chosen": {cfg.choose.key: value},
@@ -135,6 +142,16 @@ def choose(cfg: DictConfig, place: Path) -> None:
         "seconds": time.time() - start,
     }
     finish(place, content)
+
+
+def _with(cfg: DictConfig, changes: dict[str, Any]) -> DictConfig:
+    """The config with one value of the knob, and nothing left to choose."""
+    one = cfg.copy()
+    with open_dict(one):
+        one.choose = None
+        for key, value in changes.items():
+            OmegaConf.update(one, key, value)
+    return one
 
 
 def make_fabric(cfg: DictConfig) -> Fabric:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_method, instantiate
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 from torch import nn
@@ -24,7 +24,7 @@ from engine import build, checkpoint, features
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
 from engine.evaluate import evaluate, save_predictions
 from engine.folder import finish
-from engine.logging import Log, marginals, samples
+from engine.logging import Log
 from engine.tables import meta
 
 
@@ -52,21 +52,23 @@ class Loop:
         self.log_every, self.save_every = cfg.log.every, trainer.checkpoint_every
         self.clip, self.channels_last = trainer.clip, trainer.channels_last
         splits: dict[str, Any] = {s: build.dataset(cfg, s) for s in ("train", "val", "test")}
+        if not len(splits["val"]):
+            del splits["val"]  # then the last epoch is the one that counts
         self.images, self.labels = splits["test"], splits["train"].labels
-        self.objective: Any = build.objective(cfg, self.labels, backbone)
+        counts = getattr(splits["train"], "label_counts", None)
+        self.objective: Any = build.objective(cfg, self.labels, backbone, counts)
         if trainer.sync_batchnorm:
             self.objective = nn.SyncBatchNorm.convert_sync_batchnorm(self.objective)
         if trainer.channels_last:
             self.objective.to(memory_format=torch.channels_last)
         workers, pin = trainer.workers, fabric.device.type == "cuda"
         if self.objective.cached:
-            assert backbone is not None
             splits = features.tables(fabric, cfg, self.objective.model, splits, backbone)
             workers = 0  # a table in memory is faster than any worker
         else:
             splits["train"] = Keyed(splits["train"], cfg.seed)
         self.order = Order(
-            len(self.labels),
+            len(splits["train"]),
             trainer.batch_size,
             cfg.seed,
             trainer.accumulate,
@@ -79,7 +81,8 @@ class Loop:
             split: evaluation_loader(
                 splits[split], trainer.eval_batch_size, workers, pin, rank, world
             )
-            for split in ("val", "test")
+            for split in splits
+            if split != "train"
         }
         self.metrics = instantiate(cfg.metrics, train_labels=self.labels)
         if trainer.compile:
@@ -104,16 +107,24 @@ class Loop:
             self.train_epoch()
             self.objective.end_epoch()
             self.agree()
-            report, _ = evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)
+            report = self.validate()
             self.epoch, self.step = self.epoch + 1, 0
             self.log.scalars({f"val/{k}": v for k, v in report.items()}, self.steps_done)
-            self.keep_if_best(report[self.cfg.select.metric])
+            self.keep_if_best(report.get(self.cfg.select.metric))
             self.save()
+            shown = [key for key in self.cfg.log.show if key in report]
             self.log.info(
-                f"epoch {self.epoch}/{epochs}  "
-                + "  ".join(f"val/{key} {report[key]:.3f}" for key in self.cfg.log.show)
+                f"epoch {self.epoch}/{epochs}"
+                + "".join(f"  val/{key} {report[key]:.3f}" for key in shown)
                 + "".join(f"  {key} {value:.3f}" for key, value in self.objective.scales().items())
             )
+
+    def validate(self) -> dict[str, float]:
+        """The report on the validation split; nothing where there is none, or none is asked for."""
+        last = self.epoch + 1 == self.cfg.trainer.epochs
+        if "val" not in self.evaluations or (self.cfg.select.which == "last" and not last):
+            return {}
+        return evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)[0]
 
     def train_epoch(self) -> None:
         """The steps of the epoch that are still to do."""
@@ -191,18 +202,19 @@ class Loop:
             for buffer in self.objective.buffers():
                 torch.distributed.broadcast(buffer, 0)
 
-    def keep_if_best(self, score: float) -> None:
+    def keep_if_best(self, score: float | None) -> None:
         """Write best.pt if this epoch is the best so far, or if the last one is what counts."""
         sign, best = (1 if self.cfg.select.mode == "min" else -1), self.best["score"]
-        if best is None or self.cfg.select.which == "last" or sign * score < sign * best:
+        last = self.cfg.select.which == "last"
+        if best is None or score is None or last or sign * score < sign * best:
             self.best = {"score": score, "epoch": self.epoch}
             content = {"objective": self.state(), **self.best}
             if self.fabric.is_global_zero:
                 checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
 
     def state(self) -> dict[str, Any]:
-        """The objective's state, without what is frozen: that is in stage 1's checkpoint."""
-        constant = self.objective.constant_keys()
+        """The objective's state, without what is frozen if that is in stage 1's checkpoint."""
+        constant = set() if self.cfg.backbone is None else self.objective.constant_keys()
         return {k: v for k, v in self.objective.state_dict().items() if k not in constant}
 
     def save(self) -> None:
@@ -256,8 +268,9 @@ class Loop:
             return
         if self.cfg.log.predictions:
             save_predictions(self.folder / "predictions.npz", kept)
-            if self.cfg.log.figures:
-                self.show(kept["test"])
+        if self.cfg.log.figures:
+            for name, figure in get_method(self.cfg.log.draw)(self, kept["test"]).items():
+                self.log.figure(name, figure, self.steps_done)
         test = {key: value for key, value in reports.items() if key.startswith("test/")}
         self.log.scalars(test, self.steps_done)
         self.log.hparams(self.cfg, test)
@@ -273,14 +286,6 @@ class Loop:
         finish(self.folder, content)
         shown = "  ".join(f"test/{key} {reports[f'test/{key}']:.3f}" for key in self.cfg.log.show)
         self.log.info(f"finished {self.cfg.name}: {shown}")
-
-    def show(self, test: dict[str, np.ndarray]) -> None:
-        """The label histogram beside the predicted marginal, and some images with predictions."""
-        self.log.figure("labels", marginals(self.labels, test["pred"]), self.steps_done)
-        some = np.linspace(0, len(test["pred"]) - 1, min(8, len(test["pred"]))).astype(int)
-        images = [self.images[int(index)]["input"] for index in test["index"][some]]
-        figure = samples(images, test["pred"][some], test["target"][some])
-        self.log.figure("samples", figure, self.steps_done)
 
 
 def repeatable(wanted: bool) -> None:

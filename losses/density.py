@@ -18,19 +18,26 @@ Kernel = Literal["gaussian", "triang", "laplace"]
 Padding = Literal["constant", "reflect"]
 
 
-def histogram(labels: ArrayLike, edges: ArrayLike) -> NDArray[np.int64]:
-    """(B,) counts of the labels in the B bins between B + 1 edges; labels outside are an error."""
+def histogram(
+    labels: ArrayLike, edges: ArrayLike, sample_weight: ArrayLike | None = None
+) -> NDArray[np.int64]:
+    """(B,) counts of the labels in the B bins between B + 1 edges; labels outside are an error.
+
+    sample_weight: how often each label occurs, where the labels are the distinct ones.
+    """
     values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
+    times = np.ones(values.shape, np.int64) if sample_weight is None else np.asarray(sample_weight)
+    values, times = values[times > 0], times[times > 0]
     if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
         raise ValueError(f"edges must be at least two increasing numbers, got {edges!r}")
     if not values.size or not np.isfinite(values).all():
         raise ValueError(
             f"expected finite labels, got {values.size} with non-finite ones among them"
         )
-    counts, _ = np.histogram(values, bounds)
-    if counts.sum() != values.size:
+    counts, _ = np.histogram(values, bounds, weights=times)
+    if counts.sum() != times.sum():
         raise ValueError(
-            f"{values.size - counts.sum()} of {values.size} labels lie outside the edges "
+            f"{times.sum() - counts.sum()} of {times.sum()} labels lie outside the edges "
             f"[{bounds[0]}, {bounds[-1]}]: they span [{values.min()}, {values.max()}]. "
             "Widen the edges."
         )
@@ -102,8 +109,10 @@ def bin_weights(
     return weights * counts.sum() / (weights[seen] * counts[seen]).sum()
 
 
-def label_weights(labels: ArrayLike, edges: ArrayLike, **options) -> NDArray[np.float64]:
+def label_weights(
+    labels: ArrayLike, edges: ArrayLike, sample_weight: ArrayLike | None = None, **options
+) -> NDArray[np.float64]:
     """(N,) one weight per label: `bin_weights` of the labels' histogram, looked up per label."""
     values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
-    weights = bin_weights(histogram(values, bounds), **options)
+    weights = bin_weights(histogram(values, bounds, sample_weight), **options)
     return weights[np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, len(weights) - 1)]

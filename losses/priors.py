@@ -88,12 +88,20 @@ class Bins(Prior):
         edges: ArrayLike,
         smoothing: dict | None = None,
         power: float = 1.0,
+        sample_weight: ArrayLike | None = None,
+        fill_below: bool = False,
     ) -> "Bins":
         """Counts of one-dimensional labels between edges (K + 1,), smoothed by LDS if asked
-        (`smoothing={"kernel": "gaussian", "size": 5, "sigma": 2}`)."""
+        (`smoothing={"kernel": "gaussian", "size": 5, "sigma": 2}`).
+
+        sample_weight: how often each label occurs. fill_below: the empty bins below the smallest
+        label get its bin's weight, as in the released depth code."""
         bounds = np.asarray(edges, dtype=float)
-        counts = histogram(labels, bounds).astype(float)
+        counts = histogram(labels, bounds, sample_weight).astype(float)
         counts = counts if smoothing is None else smooth(counts, **smoothing)
+        if fill_below:
+            first = int(np.flatnonzero(counts)[0])
+            counts[:first] = counts[first]
         return cls((bounds[:-1] + bounds[1:]) / 2, counts, power)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:

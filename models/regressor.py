@@ -26,6 +26,7 @@ class Regressor(nn.Module):
     """
 
     head_names: tuple[str, ...] = ("linear",)  # the children that `head` uses
+    fixed = False  # whether everything but the head is frozen from the start
 
     def __init__(self, width: int, smoothing: Smoothing | None = None):
         super().__init__()

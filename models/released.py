@@ -12,13 +12,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from models.depth import DepthNet
 from models.resnet import ResNet
 
-LAYOUTS: dict[str, Callable[[], nn.Module]] = {"imdb_wiki": lambda: ResNet(depth=50, outputs=1)}
+LAYOUTS: dict[str, Callable[[], nn.Module]] = {
+    "imdb_wiki": lambda: ResNet(depth=50, outputs=1),
+    "nyud2": lambda: DepthNet(depth=50, outputs=1),
+}
 
 
 def load(path: str | Path, layout: str) -> nn.Module:
-    """The model of a released checkpoint, in eval mode: (N, 3, 224, 224) -> (N, 1) for "imdb_wiki".
+    """The model of a released checkpoint, in eval mode.
+
+    "imdb_wiki": (N, 3, 224, 224) -> (N, 1); "nyud2": (N, 3, 228, 304) -> (N, 1, 114, 152).
 
     Example:
         >>> model = load("bmc.pth", "imdb_wiki")

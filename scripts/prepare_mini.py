@@ -13,6 +13,7 @@ from tqdm import tqdm  # noqa: E402
 from datasets.imdb_wiki import read_csv  # noqa: E402
 from scripts.prepare_age import report  # noqa: E402
 from synthetic.faces import write_faces  # noqa: E402
+from synthetic.rooms import write_rooms  # noqa: E402
 
 
 def draw(cfg: DictConfig) -> None:
@@ -23,9 +24,19 @@ def draw(cfg: DictConfig) -> None:
     report(read_csv(Path(cfg.folder) / "imdb_wiki.csv"))
 
 
+def draw_rooms(cfg: DictConfig) -> None:
+    rooms = cfg.rooms
+    drawn = write_rooms(
+        rooms.folder, rooms.train, rooms.test, cfg.seed, lambda x: tqdm(x, desc="casting rooms")
+    )
+    print(f"{rooms.folder}: {'drawn' if drawn else 'already there, nothing to do'}.")
+    print(f"train {rooms.train:,}, test {rooms.test:,} frames")
+
+
 @hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_mini")
 def main(cfg: DictConfig) -> None:
     draw(cfg)
+    draw_rooms(cfg)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,8 @@ def make(cfg: DictConfig, overrides: list[str]) -> list[Path]:
 
 def own_name(cfg: DictConfig) -> str:
     """E.g. utkface_sigma_mini: table imdb_wiki_sigma, dataset utkface, paths mini."""
-    return cfg.table.name.replace("imdb_wiki", Path(cfg.dataset.csv).stem) + cfg.paths.suffix
+    stem = Path(cfg.dataset.get("csv", "imdb_wiki")).stem
+    return cfg.table.name.replace("imdb_wiki", stem) + cfg.paths.suffix
 
 
 def tell(text: str) -> None:

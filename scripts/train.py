@@ -19,13 +19,13 @@ from engine.run import run  # noqa: E402
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="train")
 def main(cfg: DictConfig) -> float | None:
-    """The validation score, so that a sweeper may minimise it."""
+    """The validation score, if there is one, so that a sweeper may minimise it."""
     done = run(cfg)
     if is_main_process():
         print(done["folder"])
         for key in cfg.log.show:
             print(f"  test/{key:<12} {done['metrics'][f'test/{key}']:.3f}")
-    return done["metrics"][f"val/{cfg.select.metric}"]
+    return done["metrics"].get(f"val/{cfg.select.metric}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from synthetic.rooms import write_rooms
 from tests.engine.tiny import write_faces
 
 
@@ -12,6 +13,14 @@ from tests.engine.tiny import write_faces
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 48 + 12 + 12 tiny images in the layout of IMDB-WIKI-DIR."""
     return write_faces(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def rooms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with 8 + 3 rooms in the layout of NYUD2-DIR."""
+    folder = tmp_path_factory.mktemp("data")
+    write_rooms(folder / "nyud2", train=8, test=3, seed=0)
+    return folder
 
 
 @pytest.fixture(autouse=True)

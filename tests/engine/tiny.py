@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
 from engine.run import composed, run
+from models.depth import DenseRegressor
 from models.regressor import Regressor, Smoothing
 
 SIZE = 16
@@ -30,6 +31,28 @@ class TinyNet(Regressor):
 
     def head(self, features: Tensor) -> Tensor:
         return self.linear(features)
+
+
+class TinyMaps(DenseRegressor):
+    """A frozen convolution to 1/8 of the size and two learned 1x1 layers: (N, 3, H, W) -> maps."""
+
+    head_names = ("inner", "out", "smoothing")
+    fixed = True
+
+    def __init__(self, outputs: int = 1, smoothing: Smoothing | None = None):
+        super().__init__(4, smoothing)
+        self.conv = nn.Conv2d(3, 6, 8, stride=8)
+        self.inner, self.out = nn.Conv2d(6, 4, 1), nn.Conv2d(4, outputs, 1)
+        self.freeze(freeze_bn=True)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.conv(x).flatten(1)
+
+    def decode(self, features: Tensor) -> Tensor:
+        return torch.relu(self.inner(features.unflatten(1, (6, 28, 38))))
+
+    def last(self, maps: Tensor) -> Tensor:
+        return self.out(maps)
 
 
 def write_faces(folder: Path, train: int = 48, other: int = 12, seed: int = 0) -> Path:
@@ -78,6 +101,39 @@ def config(
             cfg.model.smoothing = smoothing
         if cfg.backbone is not None:
             cfg.backbone.overrides = ["trainer.epochs=1", "trainer.batch_size=24"]
+    return cfg
+
+
+def depth_config(
+    data: Path, outputs: Path, experiment: str = "nyud2/vanilla", *overrides: str
+) -> DictConfig:
+    """A depth experiment on eight rooms with a tiny model, two steps an epoch, two epochs."""
+    cfg = composed(
+        "train",
+        [
+            f"experiment={experiment}",
+            f"paths.data={data}",
+            f"paths.outputs={outputs}",
+            "dataset.output=[28,38]",
+            "components=2",
+            "trainer.epochs=2",
+            "trainer.batch_size=4",
+            "trainer.workers=0",
+            "trainer.accelerator=cpu",
+            "log.progress=false",
+            "log.figures=false",
+            "log.every=1",
+            *overrides,
+        ],
+    )
+    with open_dict(cfg):
+        smoothing = cfg.model.get("smoothing")
+        cfg.model = OmegaConf.create({"_target_": "tests.engine.tiny.TinyMaps"})
+        if smoothing is not None:
+            cfg.model.smoothing = smoothing
+        if cfg.choose is not None:
+            cfg.choose.among = cfg.choose.among[:2]
+            cfg.choose.settings = {"seed": 0, "dataset.validation": 0.5}
     return cfg
 
 

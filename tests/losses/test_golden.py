@@ -98,6 +98,19 @@ def test_depth_weights(name):
     ours = bin_weights(counts, clip=None, lds=lds, **options)
     np.testing.assert_allclose(ours, DEPTHS[name][DEPTHS_FROM:], rtol=1e-6)
 
+    # the same from bin centres and how often each occurs, as the depth experiments do
+    edges = np.linspace(0.7, 10.0, 94)
+    every = DEPTHS["train_depth_histogram"]
+    table = label_weights(DEPTHS["bni_centers"], edges, every, clip=None, lds=lds, **options)
+    np.testing.assert_allclose(table[DEPTHS_FROM:], DEPTHS[name][DEPTHS_FROM:], rtol=1e-6)
+    if options["scheme"] == "inverse" and lds is None:
+        fitted = Bins.fit(
+            DEPTHS["bni_centers"], np.linspace(0, 10, 101), sample_weight=every, fill_below=True
+        )
+        expected = DEPTHS[name.replace("bucket", "bni")]
+        np.testing.assert_allclose(fitted.weights, expected, rtol=1e-6)
+        np.testing.assert_allclose(fitted.centers, DEPTHS["bni_centers"], rtol=1e-6)
+
     # BNI's prior is the same density, the empty bins filled with the first one's
     density = np.sqrt(counts) if options["scheme"] == "sqrt_inverse" else counts
     density = density if lds is None else smooth(density, **lds)

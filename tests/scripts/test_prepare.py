@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from datasets import AgeDataset
+from datasets import AgeDataset, DepthDataset, nyud2
 from datasets.imdb_wiki import read_csv
-from scripts import prepare_age, prepare_mini
+from scripts import prepare_age, prepare_mini, prepare_nyud2
 from tests.datasets.conftest import write_jpeg
+from tests.datasets.test_nyud2 import write_mat
 
 CONFIGS = str(Path(__file__).resolve().parents[2] / "configs")
 
@@ -96,3 +97,35 @@ def test_mini_is_drawn_from_its_config(tmp_path, capsys):
     prepare_mini.draw(cfg)
     assert "already there" in capsys.readouterr().out
     assert len(read_csv(tmp_path / "mini/imdb_wiki.csv")) == 40
+
+
+def test_mini_rooms_are_drawn_from_their_config(tmp_path, capsys):
+    rooms = [f"rooms.folder={tmp_path / 'rooms'}", "rooms.train=4", "rooms.test=2"]
+    cfg = settings("prepare_mini", *rooms)
+    prepare_mini.draw_rooms(cfg)
+    prepare_mini.draw_rooms(cfg)
+    assert "already there" in capsys.readouterr().out
+    assert len(DepthDataset(tmp_path / "rooms", "test", (28, 38))) == 2
+
+
+def test_nyud2_from_the_labelled_mat(tmp_path, capsys):
+    """Files, CSVs, histogram and mask; what is there stays, what is missing is made."""
+    mat, splits = write_mat(tmp_path, frames=3)
+    root = tmp_path / "nyud2"
+    cfg = settings("prepare_nyud2", f"root={root}", f"mat={mat}", f"splits={splits}")
+    prepare_nyud2.prepare(cfg)
+    train, test = (DepthDataset(root, split, (28, 38)) for split in ("train", "test"))
+    assert (len(train), len(test)) == (2, 1)
+    source = nyud2.frames(root, "test", mat, splits).depth(0)
+    unpacked = test.frames.depth(0)
+    assert abs(source - unpacked).max() <= 0.0005 + 1e-6  # whole millimetres
+    assert (
+        abs(train.frames.depth(1) - nyud2.frames(root, "train", mat, splits).depth(1)).max() < 0.02
+    )
+    before = (root / "nyu2_train/0000.png").stat().st_mtime_ns
+    (root / "nyu2_train/0002.png").unlink()
+    capsys.readouterr()
+    prepare_nyud2.prepare(cfg)
+    assert capsys.readouterr().out.count("stays as it is") == 2
+    assert (root / "nyu2_train/0002.png").is_file()
+    assert (root / "nyu2_train/0000.png").stat().st_mtime_ns == before

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from datasets import nyud2
 from engine.run import composed
 from scripts import evaluate, table, train
 from tests.engine.tiny import SIZE
@@ -60,6 +61,24 @@ def test_a_table_is_written_with_the_papers_numbers(
     entry = content["rows"]["Fix. (sigma = 6)"]["bmae"]
     assert (entry["seeds"], entry["paper"]) == (2, 12.85)
     assert {"commit", "command", "machine", "seconds", "versions"} <= set(content["meta"])
+
+
+def test_a_depth_table_is_written_with_its_figures(
+    rooms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(nyud2, "BLOCK", 2)
+    said = ["preset=laptop", f"paths.data={rooms}", f"paths.outputs={tmp_path}"]
+    cfg = composed("table", ["table=nyud2", "seeds=1", *said])
+    lite = ["model.pretrained=false", "model.channels=[8,8,8]", "features.views=1"]
+    few = ["trainer.epochs=1", "trainer.batch_size=4", "trainer.workers=0", "log.figures=false"]
+    keep = ("Vanilla", "GAI")
+    cfg.table.rows = {row: cfg.table.rows[row] for row in keep}
+    paths = table.make(cfg, [*said, *lite, *few])
+    rows = json.loads(paths[-1].read_text())["rows"]
+    assert list(rows) == list(keep)
+    assert rows["GAI"]["rmse_few"]["paper"] == 1.703
+    figures = {path.name for path in (tmp_path / "tables" / "figures").iterdir()}
+    assert {"nyud2_panel.png", "nyud2_panel.pdf", "nyud2_gain.png", "nyud2_gain.pdf"} <= figures
 
 
 def test_a_table_passes_on_what_is_for_the_runs():

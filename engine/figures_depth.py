@@ -1,0 +1,189 @@
+"""The figures of a depth table, from its finished runs, and those of one run for TensorBoard.
+
+    panel   input, ground truth, Vanilla, Balanced MSE and their error maps, on one scale in metres
+    gain    how much lower each row's RMSE is than Vanilla's, per 0.1 m bin, over the histogram of
+            the training pixels
+
+Maps are predicted again, frame by frame, from the cached features where a run has them.
+
+P: frames of a figure; B: depth bins.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+
+from datasets.depth import BINS, BINS_PER_METRE, bin_centers, to_image
+from engine import build, features
+from engine.batches import evaluation_loader
+from engine.evaluate import finished_run
+from engine.files import whole
+
+BASELINE, SHOWN = "Vanilla", ("GAI", "BNI")  # the panel shows the first of these that was run
+COLOURS = {"BNI": "#0072B2", "GAI": "#D55E00", "Histogram": "#009E73", "Vanilla+LDS": "#CC79A7"}
+DEEPEST, LARGEST_ERROR = 10.0, 4.0  # metres, of the colour scales
+QUANTILES = (0.15, 0.5, 0.85, 0.97)  # of the test frames' mean depth: the frames of a panel
+STYLE: dict[Any, Any] = {"font.size": 8, "savefig.bbox": "tight", "savefig.dpi": 160}
+
+
+class Maps:
+    """A finished run that predicts test maps again."""
+
+    def __init__(self, folder: Path):
+        chosen = json.loads((folder / "metrics.json").read_text()).get("chosen_run")
+        folder = Path(chosen) if chosen else folder
+        self.fabric = Fabric(accelerator="cpu", devices=1)
+        self.cfg, self.objective, self.metrics = finished_run(folder)
+        self.images = self.source = build.dataset(self.cfg, "test")
+        saved: Any = OmegaConf.load(folder / "config.yaml")
+        if saved.features.mode == "cached":
+            model, backbone = self.objective.model, saved.backbone and saved.backbone.checkpoint
+            saved.log.progress = False
+            self.objective.cached = True
+            found = features.tables(self.fabric, saved, model, {"test": self.images}, backbone)
+            self.source = found["test"]
+
+    @torch.no_grad()
+    def batches(self) -> Iterator[tuple[dict, torch.Tensor]]:
+        """Every test batch with its predictions (n, 1, H, W), one after the other."""
+        size = self.cfg.trainer.eval_batch_size
+        for batch in evaluation_loader(self.source, size, 0, False, 0, 1):
+            yield batch, self.objective.predict(batch)
+
+    def rmse_per_bin(self) -> tuple[NDArray, NDArray]:
+        """(B,) RMSE over the measured pixels, NaN where a bin has none, and (P,) mean depths."""
+        self.metrics.reset()
+        depths = []
+        for batch, pred in self.batches():
+            self.metrics.update(pred, batch["target"], batch["mask"])
+            depths += batch["target"].flatten(1).mean(1).tolist()
+        count, squares = self.metrics.totals[0].numpy(), self.metrics.totals[1].numpy()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.sqrt(squares / count), np.array(depths)
+
+    @torch.no_grad()
+    def some(self, frames: Sequence[int]) -> tuple[list[NDArray], NDArray, NDArray]:
+        """Images (H, W, 3), predictions (P, H, W) and targets (P, H, W) of a few frames."""
+        keys = [(0, frame) for frame in frames]
+        if self.objective.cached:
+            batch = self.source.__getitems__(keys)
+        else:
+            batch = torch.utils.data.default_collate([self.images[frame] for frame in frames])
+        pred = self.objective.predict(batch)
+        images = [to_image(self.images[frame]["input"]) for frame in frames]
+        return images, pred[:, 0].numpy(), batch["target"][:, 0].numpy()
+
+
+def draw(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
+    """Panel and gain of a table, from the first seed of each row; the paths of the files."""
+    name = cfg.name or f"{cfg.table.name}{cfg.paths.suffix}"
+    if BASELINE not in runs:
+        return []
+    rows = [row for row in COLOURS if row in runs]
+    made = {row: Maps(Path(runs[row][0])) for row in (BASELINE, *rows)}
+    vanilla, depths = made[BASELINE].rmse_per_bin()
+    figures = {}
+    if rows:
+        gains = {row: vanilla - made[row].rmse_per_bin()[0] for row in rows}
+        counts = build.dataset(made[BASELINE].cfg, "train").label_counts
+        figures["gain"] = _gain_figure(gains, counts)
+    shown = next((row for row in SHOWN if row in made), None)
+    if shown is not None:
+        frames = np.unique(np.argsort(depths)[[int(q * (len(depths) - 1)) for q in QUANTILES]])
+        both = {row: made[row].some(frames.tolist()) for row in (BASELINE, shown)}
+        images, _, target = both[BASELINE]
+        figures["panel"] = panel(images, target, {row: pred for row, (_, pred, _) in both.items()})
+    return [
+        _save(figure, folder / f"{name}_{kind}.{ending}")
+        for kind, figure in figures.items()
+        for ending in ("png", "pdf")
+    ]
+
+
+def samples(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:
+    """Of a run at its end: the first test frames, their depth, the prediction and its error."""
+    batch = loop.fabric.to_device(next(iter(loop.evaluations["test"])))
+    with torch.no_grad():
+        loop.objective.eval()
+        pred = loop.objective.predict(batch)[:4, 0].cpu().numpy()
+    target = batch["target"][:4, 0].cpu().numpy()
+    index = batch["meta"]["index"][:4].tolist()
+    images = [to_image(loop.images[number]["input"]) for number in index]
+    return {"samples": panel(images, target, {loop.cfg.row: pred})}
+
+
+def panel(images: Sequence[NDArray], target: NDArray, pred: Mapping[str, NDArray]) -> Figure:
+    """A line for each frame: image, ground truth, every row's prediction, every row's error."""
+    columns = 2 + 2 * len(pred)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(1.6 * columns, 1.25 * len(images) + 0.4), layout="constrained")
+        axes = np.atleast_2d(figure.subplots(len(images), columns, squeeze=False))
+        depth = wrong = None
+        for line, image in enumerate(images):
+            known = np.where(target[line] > 0, target[line], np.nan)
+            axes[line, 0].imshow(image)
+            depth = depth_map(known, axes[line, 1])
+            for place, maps in enumerate(pred.values()):
+                depth_map(maps[line], axes[line, 2 + place])
+                wrong = error_map(maps[line] - known, axes[line, 2 + len(pred) + place])
+        assert depth is not None
+        assert wrong is not None
+        titles = ["input", "ground truth", *pred, *(f"|error| of {row}" for row in pred)]
+        for place, title in enumerate(titles):
+            axes[0, place].set_title(title)
+        for ax in axes.flat:
+            ax.set(xticks=[], yticks=[])
+        maps_end = 2 + len(pred)
+        figure.colorbar(depth, ax=axes[:, :maps_end], label="depth (m)", shrink=0.8, pad=0.01)
+        figure.colorbar(wrong, ax=axes[:, maps_end:], label="error (m)", shrink=0.8, pad=0.01)
+    return figure
+
+
+def depth_map(depth: NDArray, ax: Axes) -> Any:
+    return ax.imshow(depth, cmap="viridis", vmin=0, vmax=DEEPEST)
+
+
+def error_map(error: NDArray, ax: Axes) -> Any:
+    return ax.imshow(np.abs(error), cmap="magma", vmin=0, vmax=LARGEST_ERROR)
+
+
+def gain(gains: Mapping[str, NDArray], counts: NDArray, ax: Axes) -> Axes:
+    """{row: (B,)} RMSE gains in metres over the depth, the training histogram behind."""
+    behind = ax.twinx()
+    behind.bar(bin_centers(), counts / counts.sum(), 1 / BINS_PER_METRE, color="0.88")
+    behind.set(ylabel="share of training pixels")
+    ax.set_zorder(behind.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    ax.axhline(0, color="0.4", linewidth=0.8)
+    for row, values in gains.items():
+        ax.plot(bin_centers(), values, color=COLOURS[row], label=row)
+    ax.set(
+        xlabel="true depth (m)",
+        ylabel="RMSE gain over Vanilla (m)",
+        xlim=(0.5, BINS / BINS_PER_METRE),
+    )
+    ax.legend(frameon=False)
+    return ax
+
+
+def _gain_figure(gains: Mapping[str, NDArray], counts: NDArray) -> Figure:
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(5.5, 3), layout="constrained")
+        gain(gains, counts, figure.add_subplot())
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    with mpl.rc_context(STYLE), whole(path) as file:
+        figure.savefig(file, format=path.suffix[1:])
+    return path

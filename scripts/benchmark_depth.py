@@ -1,0 +1,170 @@
+"""Depth: the share of a training step that the loss takes, and frames a second of the loader beside
+a plain PIL dataset that maps pixels one by one (configs/benchmark_depth.yaml)."""
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import cv2  # noqa: E402
+import hydra  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from omegaconf import DictConfig  # noqa: E402
+from PIL import Image, ImageEnhance  # noqa: E402
+from torch.utils.data import Dataset  # noqa: E402
+from torchvision.transforms import functional  # noqa: E402
+
+from datasets import DepthDataset  # noqa: E402
+from datasets.depth import bin_centers  # noqa: E402
+from datasets.nyud2 import HISTOGRAM  # noqa: E402
+from datasets.nyud2_files import encode  # noqa: E402
+from engine import build, tables  # noqa: E402
+from engine.files import whole  # noqa: E402
+from engine.run import composed  # noqa: E402
+from synthetic.rooms import depth_frequencies, frame  # noqa: E402
+
+ROOT = Path(sys.path[0])
+ROWS = ("vanilla", "bni", "gai", "histogram")
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+class PlainDataset(Dataset):
+    """Image, depth and weights as most code makes them: PIL, and a lambda for every pixel."""
+
+    def __init__(self, files: list[tuple[Path, Path]], weights: list[float]):
+        self.files, self.weights = files, weights
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        image, depth = (Image.open(path) for path in self.files[index])
+        image = image.resize((320, 240), Image.Resampling.BILINEAR)
+        depth = depth.resize((320, 240), Image.Resampling.NEAREST)
+        turn, coin, *amounts = torch.rand(5).tolist()
+        if coin < 0.5:
+            image, depth = (x.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for x in (image, depth))
+        image = image.rotate(10 * turn - 5, Image.Resampling.BILINEAR)
+        depth = depth.rotate(10 * turn - 5, Image.Resampling.NEAREST)
+        box = (8, 6, 312, 234)
+        image, depth = image.crop(box), depth.crop(box)
+        depth = depth.resize((152, 114), Image.Resampling.NEAREST)
+        kinds = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
+        for kind, amount in zip(kinds, amounts, strict=True):
+            image = kind(image).enhance(0.6 + 0.8 * amount)
+        metres = functional.to_tensor(depth) * 10
+        pixels = map(lambda d: self.weights[min(int(d * 10), 99)], metres.flatten().tolist())
+        weights = torch.tensor(list(pixels)).reshape(metres.shape)
+        return functional.normalize(functional.to_tensor(image), MEAN, STD), metres, weights
+
+
+def write_frames(root: Path, count: int) -> None:
+    """Training frames of NYU's own size, 640 x 480."""
+    (root / "nyu2_train").mkdir()
+    lines = []
+    for index in range(count):
+        image, depth = (
+            cv2.resize(x, (640, 480), interpolation=cv2.INTER_NEAREST) for x in frame((0, index))
+        )
+        for ending, data in encode(image, depth, "train").items():
+            (root / f"nyu2_train/{index}{ending}").write_bytes(data)
+        lines.append(f"data/nyu2_train/{index}.jpg,data/nyu2_train/{index}.png\n")
+    (root / "nyu2_train.csv").write_text("".join(lines))
+    np.save(root / HISTOGRAM, np.ones((count, 100), np.int32))
+
+
+def loaders(frames: int, rounds: int) -> dict[str, float]:
+    """Frames a second on one core: ours (the weights' look-up included) and plain."""
+    threads, cv_threads = torch.get_num_threads(), cv2.getNumThreads()
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return _loaders(Path(folder), frames, rounds)
+    finally:
+        torch.set_num_threads(threads)
+        cv2.setNumThreads(cv_threads)
+
+
+def _loaders(root: Path, frames: int, rounds: int) -> dict[str, float]:
+    write_frames(root, frames)
+    ours, table = DepthDataset(root, "train", (114, 152)), torch.rand(100)
+    plain = PlainDataset(ours.frames.files, table.tolist())  # pyright: ignore
+    ways: dict[str, Callable[[int], Any]] = {
+        "ours": lambda i: table[(ours[i]["target"] * 10).long().clamp(max=99)],
+        "plain": plain.__getitem__,
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            for index in range(frames):
+                way(index)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: frames / statistics.median(taken) for name, taken in seconds.items()}
+
+
+def loss_share(row: str, depth: int, batch: int, steps: int) -> dict[str, float]:
+    """Seconds of a training step of the paper's model on full maps, and of its loss alone."""
+    settings = [f"experiment=nyud2/{row}", f"model=depth_resnet{depth}", "model.weights=null"]
+    cfg = composed("train", settings)
+    counts = (1e9 * depth_frequencies()).astype(np.int64)
+    objective: Any = build.objective(cfg, bin_centers()[:, None], None, counts)
+    optimizer = build.optimizer(cfg, objective.train())
+    data = {
+        "input": torch.randn(batch, 3, 228, 304),
+        "target": 0.7 + 9.3 * torch.rand(batch, 1, 114, 152),
+    }
+    whole_step, alone = [], []
+    for _ in range(steps):
+        start = time.perf_counter()
+        _, pred = step(objective, optimizer, data)
+        whole_step.append(time.perf_counter() - start)
+        rows, target = pred.detach().requires_grad_(), data["target"].reshape(-1, 1)
+        for _ in range(5):
+            start = time.perf_counter()
+            objective.loss(rows, target).backward()
+            alone.append(time.perf_counter() - start)
+    return {"step": min(whole_step), "loss": min(alone)}
+
+
+def step(objective: Any, optimizer: Any, data: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    loss, pred = objective(data)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss, pred
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="benchmark_depth")
+def main(cfg: DictConfig) -> None:
+    rates = loaders(cfg.frames, cfg.rounds)
+    report: dict[str, Any] = {"loader": rates, "loss": {}}
+    print(
+        f"loader: {rates['ours']:.0f} frames/s a core, {rates['plain']:.0f} with PIL and lambdas:"
+    )
+    print(f"  {rates['ours'] / rates['plain']:.1f}x (goal 5x)")
+    for row in ROWS:
+        taken = loss_share(row, cfg.depth, cfg.batch, cfg.steps)
+        report["loss"][row] = taken
+        goal = " (goal 15%)" if row in ("bni", "gai") else ""
+        print(
+            f"{row:10} {1e3 * taken['loss']:7.1f} ms of a step of {1e3 * taken['step']:.0f} ms: "
+            f"{taken['loss'] / taken['step']:.2%}{goal}"
+        )
+    report["meta"] = {**tables.meta(), "depth": cfg.depth, "batch": cfg.batch}
+    for folder in ["outputs", "results"] if cfg.publish else ["outputs"]:
+        with whole(ROOT / folder / "benchmark_depth.json") as file:
+            file.write(json.dumps(report, indent=1).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

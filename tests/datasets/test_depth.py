@@ -1,0 +1,99 @@
+"""Paired transforms against slow rewrites, and the bins of NYUD2-DIR."""
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from datasets import depth as maps
+
+RNG = np.random.default_rng(0)
+FRAME = RNG.integers(0, 255, (240, 320), np.uint8)
+
+
+def test_without_augmentation_it_is_the_centre_crop():
+    where = maps.placement((240, 320), maps.CROP)
+    np.testing.assert_array_equal(maps.sample(FRAME, maps.CROP, where, True), FRAME[6:234, 8:312])
+
+
+def test_a_frame_of_twice_the_size_is_averaged_for_images_and_sampled_for_depth():
+    large = RNG.integers(0, 255, (480, 640), np.uint8)
+    where = maps.placement((480, 640), maps.CROP)
+    image = maps.sample(large, maps.CROP, where, nearest=False)
+    mean = large.reshape(240, 2, 320, 2).mean((1, 3))[6:234, 8:312]
+    assert np.abs(image - mean).max() <= 1  # rounding, of OpenCV's fixed-point weights as well
+    depth = maps.sample(large, maps.CROP, where, nearest=True)
+    blocks = large.reshape(240, 2, 320, 2).transpose(0, 2, 1, 3)[6:234, 8:312].reshape(228, 304, 4)
+    assert (depth[..., None] == blocks).any(-1).all()  # a pixel of the block, never a mixture
+
+
+def test_mirror_and_half_size():
+    where = maps.placement((240, 320), maps.CROP, mirror=True)
+    mirrored = maps.sample(FRAME, maps.CROP, where, nearest=True)
+    np.testing.assert_array_equal(mirrored, FRAME[6:234, 8:312][:, ::-1])
+    where = maps.placement((240, 320), (114, 152))
+    half = maps.sample(FRAME, (114, 152), where, nearest=True)
+    blocks = FRAME[6:234, 8:312].reshape(114, 2, 152, 2).transpose(0, 2, 1, 3).reshape(114, 152, 4)
+    assert (half[..., None] == blocks).any(-1).all()
+
+
+def test_image_and_depth_turn_together():
+    """A ramp in the image and the same ramp as depth stay equal wherever the frame is seen."""
+    ramp = np.tile(np.arange(320, dtype=np.float32), (240, 1))
+    for angle, mirror in ((5.0, False), (-3.0, True)):
+        image = maps.sample(
+            ramp, maps.CROP, maps.placement((240, 320), maps.CROP, angle, mirror), False
+        )
+        depth = maps.sample(
+            ramp, (57, 76), maps.placement((240, 320), (57, 76), angle, mirror), True
+        )
+        inside = slice(8, -8)  # away from the corners that the rotation empties
+        coarse = cv2.resize(image, (76, 57), interpolation=cv2.INTER_AREA)[inside, inside]
+        # half a source pixel: nearest sampling; the rest OpenCV's 1/32 pixel steps
+        assert np.abs(depth[inside, inside] - coarse).max() < 0.6
+
+
+def test_colours_are_the_steps_one_by_one():
+    """Against the released order: lighting, then the three changes, applied to the image itself."""
+    image = RNG.random((5, 7, 3))
+    torch.manual_seed(3)
+    matrix = maps.random_colours(image.mean((0, 1)))
+    ours = image @ matrix[:, :3].T + matrix[:, 3]
+    torch.manual_seed(3)
+    steps, amounts = torch.randperm(3).tolist(), (1 + 0.4 * (2 * torch.rand(3) - 1)).tolist()
+    axes = [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
+    light = (0.1 * torch.randn(3)).numpy() * [0.2175, 0.0188, 0.0045]
+    slow = image + np.array(axes) @ light
+    for step, amount in zip(steps, amounts, strict=True):
+        grey = slow @ [0.299, 0.587, 0.114]
+        other = [0.0, grey.mean(), grey[..., None]][step]
+        slow = amount * slow + (1 - amount) * other
+    np.testing.assert_allclose(ours, slow, atol=1e-6)  # the lights are drawn in float32
+
+
+def test_tensors_and_back():
+    image = RNG.integers(0, 255, (6, 8, 3), np.uint8)
+    tensor = maps.to_tensor(image)
+    expected = (image / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    np.testing.assert_allclose(tensor.numpy().transpose(1, 2, 0), expected, atol=1e-5)
+    np.testing.assert_array_equal(maps.to_image(tensor), image)
+
+
+def test_every_millimetre_is_in_its_bin():
+    metres = np.arange(700, 10_001, dtype=np.uint16) / np.float32(1000)
+    expected = np.minimum(np.arange(700, 10_001) // 100, 99)
+    np.testing.assert_array_equal(maps.bins_of(metres), expected)
+
+
+def test_the_mask_takes_as_many_pixels_of_every_bin():
+    bins = RNG.choice(100, (4, 30, 40), p=np.linspace(1, 3, 100) / np.linspace(1, 3, 100).sum())
+    bins[bins == 50] = 51  # an empty bin stays empty
+    mask = maps.balanced_mask(bins, seed=0)
+    counts = np.bincount(bins[mask > 0], minlength=100)
+    least = np.bincount(bins.ravel(), minlength=100)[[b for b in range(7, 100) if b != 50]].min()
+    assert counts[:7].sum() == counts[50] == 0
+    assert set(np.delete(counts[7:], 43)) == {least}
+    assert (mask == maps.balanced_mask(bins, seed=0)).all()
+    assert (mask != maps.balanced_mask(bins, seed=1)).any()
+    with pytest.raises(ValueError, match="nothing to balance"):
+        maps.balanced_mask(np.zeros((1, 4, 4), int), 0)

@@ -1,0 +1,184 @@
+"""The items of NYUD2-DIR, its held-out scenes, its two sources, and every way files are wrong."""
+
+import shutil
+from pathlib import Path
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+import torch
+from scipy.io import savemat
+
+from datasets import DepthDataset, nyud2
+from datasets.depth import NEAREST, bins_of
+
+SMALL = (28, 38)
+
+
+@pytest.fixture
+def folder(rooms: Path, tmp_path: Path) -> Path:
+    """A copy of the rooms that a test may damage."""
+    return Path(shutil.copytree(rooms / "nyud2", tmp_path / "nyud2"))
+
+
+def first(folder: Path, ending: str, side: str = "train") -> Path:
+    return sorted((folder / f"nyu2_{side}").rglob(f"*{ending}"))[0]
+
+
+def test_items(rooms: Path):
+    train = DepthDataset(rooms / "nyud2", "train", SMALL)
+    item = train[0]
+    assert item["input"].shape == (3, 228, 304)
+    assert item["target"].shape == (1, *SMALL)
+    assert set(item) == {"input", "target", "meta"}
+    test = DepthDataset(rooms / "nyud2", "test", SMALL)
+    item = test[1]
+    assert item["target"].shape == item["mask"].shape == (1, 228, 304)
+    assert item["mask"].dtype == torch.bool
+    assert item["target"][item["mask"]].min() >= NEAREST
+
+
+def test_depth_is_in_metres_at_both_depths_of_bits(rooms: Path):
+    for split, scale in (("train", 10 / 255), ("test", 1 / 1000)):
+        dataset = DepthDataset(rooms / "nyud2", split, (228, 304), augment=False)
+        raw = cv2.imread(str(dataset.frames.files[0][1]), cv2.IMREAD_UNCHANGED)  # pyright: ignore
+        target = dataset[0]["target"][0].numpy()
+        np.testing.assert_allclose(target, raw[6:234, 8:312] * scale, rtol=1e-6)
+
+
+def test_the_mask_is_balanced_and_the_histogram_that_of_the_crops(rooms: Path):
+    test = DepthDataset(rooms / "nyud2", "test", SMALL)
+    measured = np.concatenate(
+        [i["target"][i["mask"]].numpy() for i in map(test.__getitem__, range(3))]
+    )
+    counts = np.bincount(bins_of(measured), minlength=100)
+    assert len(set(counts[counts > 0])) == 1
+    train = DepthDataset(rooms / "nyud2", "train", (228, 304), augment=False)
+    targets = np.concatenate([train[i]["target"].numpy().ravel() for i in range(len(train))])
+    slow = np.bincount(bins_of(targets), minlength=100)
+    slow[:7] = 0
+    assert train.label_counts is not None
+    np.testing.assert_array_equal(train.label_counts, slow)
+
+
+def test_augmentation_repeats_with_the_seed(rooms: Path):
+    train = DepthDataset(rooms / "nyud2", "train", SMALL)
+    torch.manual_seed(0)
+    one = train[0]
+    other = train[0]
+    torch.manual_seed(0)
+    again = train[0]
+    assert torch.equal(one["input"], again["input"])
+    assert torch.equal(one["target"], again["target"])
+    assert not torch.equal(one["input"], other["input"])
+
+
+def test_scenes_are_held_out_whole(monkeypatch: pytest.MonkeyPatch, rooms: Path):
+    monkeypatch.setattr(nyud2, "BLOCK", 2)
+    parts = [DepthDataset(rooms / "nyud2", s, SMALL, validation=0.25) for s in ("train", "val")]
+    numbers = [part.numbers for part in parts]
+    assert sorted([*numbers[0], *numbers[1]]) == list(range(8))
+    assert numbers[1] == [6, 7]
+    whole = DepthDataset(rooms / "nyud2", "train", SMALL).label_counts
+    assert whole is not None
+    assert parts[0].label_counts.sum() < whole.sum()  # pyright: ignore
+    assert parts[1][0]["mask"].sum() == (parts[1][0]["target"] >= NEAREST).sum()
+    assert len(DepthDataset(rooms / "nyud2", "val", SMALL)) == 0
+    assert len(DepthDataset(rooms / "nyud2", "val", SMALL, validation="test")) == 3
+    with pytest.raises(ValueError, match="holds out 0 of 8 frames"):
+        DepthDataset(rooms / "nyud2", "val", SMALL, validation=0.01)
+
+
+def write_mat(folder: Path, frames: int = 3) -> tuple[Path, Path]:
+    rng = np.random.default_rng(0)
+    with h5py.File(folder / "labeled.mat", "w") as file:
+        file["images"] = rng.integers(0, 255, (frames, 3, 640, 480), np.uint8)
+        file["depths"] = rng.uniform(0.8, 9.9, (frames, 640, 480)).astype(np.float32)
+    savemat(folder / "splits.mat", {"trainNdxs": [[1], [3]], "testNdxs": [[2]]})
+    return folder / "labeled.mat", folder / "splits.mat"
+
+
+def test_the_labelled_mat_is_a_second_source(tmp_path: Path):
+    mat, splits = write_mat(tmp_path)
+    np.save(tmp_path / nyud2.HISTOGRAM, np.ones((2, 100), np.int32))
+    dataset = DepthDataset(tmp_path, "train", (228, 304), augment=False, mat=mat, splits=splits)
+    assert len(dataset) == 2
+    with h5py.File(mat) as file:
+        image, depth = file["images"][2].transpose(2, 1, 0), file["depths"][2].T  # pyright: ignore
+    frame = dataset.frames[1]
+    np.testing.assert_array_equal(frame.image, image)
+    np.testing.assert_array_equal(frame.depth, depth)
+    assert dataset[1]["input"].shape == (3, 228, 304)
+
+
+def test_a_mat_that_is_not_hdf5(tmp_path: Path):
+    (tmp_path / "labeled.mat").write_bytes(b"MATLAB 5.0 MAT-file")
+    with pytest.raises(ValueError, match=r"labeled\.mat: expected the labelled set as HDF5"):
+        nyud2.frames(tmp_path, "train", tmp_path / "labeled.mat")
+    with h5py.File(tmp_path / "labeled.mat", "w") as file:
+        file["images"] = np.zeros(1)
+    savemat(tmp_path / "splits.mat", {"trainNdxs": [[1]], "testNdxs": [[1]]})
+    with pytest.raises(ValueError, match=r"labeled\.mat: .*\['depths'\] missing"):
+        nyud2.frames(tmp_path, "train", tmp_path / "labeled.mat")
+
+
+def test_wrong_bit_depth(folder: Path):
+    path = first(folder, ".png")
+    cv2.imwrite(str(path), np.full((240, 320), 3000, np.uint16))
+    with pytest.raises(ValueError, match=rf"{path.name}: expected a grey PNG of 8 bits.*uint16"):
+        DepthDataset(folder, "train", SMALL)[0]
+
+
+def test_image_and_depth_of_different_size(folder: Path):
+    path = first(folder, ".png")
+    cv2.imwrite(str(path), np.full((120, 160), 90, np.uint8))
+    with pytest.raises(ValueError, match=rf"{path.name}: .*\(240, 320\), got \(120, 160\)"):
+        DepthDataset(folder, "train", SMALL)[0]
+
+
+def test_all_zero_depth(folder: Path):
+    path = first(folder, ".png")
+    cv2.imwrite(str(path), np.zeros((240, 320), np.uint8))
+    with pytest.raises(ValueError, match=rf"{path.name}: expected a depth map, got zeros only"):
+        DepthDataset(folder, "train", SMALL)[0]
+
+
+def test_damaged_image(folder: Path):
+    path = first(folder, ".jpg")
+    path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match=rf"{path.name}: expected an image"):
+        DepthDataset(folder, "train", SMALL)[0]
+
+
+def test_missing_file_of_a_row(folder: Path):
+    path = first(folder, ".png", "test")
+    path.unlink()
+    with pytest.raises(
+        FileNotFoundError, match=rf"nyu2_test\.csv, line 1: no such file .*{path.name}"
+    ):
+        DepthDataset(folder, "test", SMALL)
+
+
+@pytest.mark.parametrize("text", ["data/a.jpg\n", "data/../a.jpg,data/a.png\n", ""])
+def test_damaged_csv(folder: Path, text: str):
+    (folder / "nyu2_train.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"nyu2_train\.csv.*expected"):
+        DepthDataset(folder, "train", SMALL)
+
+
+def test_mask_of_the_wrong_shape(folder: Path):
+    np.save(folder / nyud2.MASK, np.ones((2, 228, 304), np.uint8))
+    with pytest.raises(ValueError, match=r"mask\.npy: .*\(3, 228, 304\).*got \(2, 228, 304\)"):
+        DepthDataset(folder, "test", SMALL)
+    (folder / nyud2.MASK).unlink()
+    with pytest.raises(FileNotFoundError, match=r"mask\.npy: no such mask.*prepare_nyud2"):
+        DepthDataset(folder, "test", SMALL)
+
+
+def test_histogram_of_the_wrong_shape(folder: Path):
+    np.save(folder / nyud2.HISTOGRAM, np.ones((5, 100)))
+    with pytest.raises(ValueError, match=r"histogram\.npy: expected \(8, 100\).*got \(5, 100\)"):
+        DepthDataset(folder, "train", SMALL)
+    np.save(folder / nyud2.HISTOGRAM, np.ones(100))  # the sum alone, as the released numbers
+    assert DepthDataset(folder, "train", SMALL).label_counts.sum() == 100  # pyright: ignore

@@ -1,0 +1,204 @@
+"""Maps in the engine: pixels are rows, targets are cached with features, evaluation streams."""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+from omegaconf import OmegaConf
+
+from datasets import nyud2
+from engine import build, features
+from engine.batches import evaluation_loader
+from engine.evaluate import evaluate, finished_run
+from engine.figures_depth import Maps, draw
+from engine.objective import Dense
+from engine.run import make_fabric, run
+from losses import BNI, BalancedLoss, Bins, Flat, Gaussian, Histogram, WeightedLoss
+from metrics import DepthMetrics, depth_report
+from tests.engine.tiny import TinyMaps, depth_config
+
+CPU = Fabric(accelerator="cpu", devices=1)
+
+
+def batch(n: int = 2) -> dict:
+    g = torch.Generator().manual_seed(0)
+    target = 0.3 + 9.7 * torch.rand(n, 1, 28, 38, generator=g)
+    target[:, :, 0] = 0
+    return {"input": torch.randn(n, 3, 228, 304, generator=g), "target": target}
+
+
+def dense(loss, weights=None, outputs: int = 1) -> Dense:
+    torch.manual_seed(0)
+    return Dense(TinyMaps(outputs), loss, nearest=0.7, bins_per_unit=10, weights=weights)
+
+
+def test_the_loss_is_the_mean_over_pixels_from_0_7_m_on():
+    whole, data = dense(BalancedLoss(Gaussian(1.0), Flat())), batch()
+    loss, rows = whole(data)
+    pred = whole.model(data["input"]).detach().numpy()
+    errors = [
+        (pred[i, 0, y, x] - float(t)) ** 2
+        for i in range(2)
+        for y in range(28)
+        for x in range(38)
+        if (t := data["target"][i, 0, y, x]) >= 0.7
+    ]
+    assert len(rows) == len(errors)
+    assert loss.item() == pytest.approx(float(np.mean(errors)), rel=1e-5)  # float32 sums
+    assert "nll" in whole.terms(data, rows)
+
+
+def test_weights_are_looked_up_pixel_by_pixel():
+    table = torch.arange(100).double() + 1
+    table[50] = torch.nan  # a bin that no training pixel is in
+    whole, data = dense(WeightedLoss("mse"), table.float()), batch()
+    loss, rows = whole(data)
+    target = data["target"][data["target"] >= 0.7]
+    lookup = table.nan_to_num(nan=1.0)[(target * 10).long()]
+    expected = (lookup * (rows.detach()[:, 0] - target) ** 2).mean()
+    assert loss.item() == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_histogram_is_decoded_before_it_is_upsampled():
+    likelihood = Histogram(np.linspace(0.6, 10, 48), soft=0.3, point="mean")
+    prior = Bins(np.linspace(0.7, 9.9, 47), np.ones(47))
+    whole, data = dense(BalancedLoss(likelihood, prior), outputs=47), batch()
+    loss, rows = whole(data)
+    assert rows.shape[1] == 47
+    assert torch.isfinite(loss)
+    full = {**data, "target": torch.ones(2, 1, 228, 304)}
+    pred = whole.predict(full)
+    assert pred.shape == (2, 1, 228, 304)
+    mass = torch.softmax(whole.model(data["input"]), 1)
+    centers = torch.linspace(0.7, 9.9, 47)[:, None, None]
+    torch.testing.assert_close(pred[:, 0, 0, 0], (mass * centers).sum(1)[:, 0, 0])  # a corner
+
+
+def test_priors_and_weights_are_fitted_to_the_counted_pixels(rooms: Path, tmp_path: Path):
+    train = build.dataset(depth_config(rooms, tmp_path), "train")
+    counts = train.label_counts
+    bni = build.objective(depth_config(rooms, tmp_path, "nyud2/bni"), train.labels, None, counts)
+    filled = counts.astype(float)
+    nearest = np.flatnonzero(counts)[0]
+    filled[:nearest] = filled[nearest]
+    expected = torch.tensor(filled[filled > 0] / filled.sum(), dtype=torch.float32)
+    torch.testing.assert_close(bni.loss.prior.weights.float(), expected)  # pyright: ignore
+    lds = depth_config(rooms, tmp_path, "nyud2/inverse")
+    weights = build.objective(lds, train.labels, None, counts).weights
+    seen = counts > 0
+    mean = (weights.numpy()[seen] * counts[seen]).sum() / counts.sum()  # pyright: ignore
+    assert mean == pytest.approx(1, rel=1e-5)
+
+
+def test_cached_and_uncached_maps_give_the_same_head(rooms: Path, tmp_path: Path):
+    plain = ("dataset.augment=false", "optim.optimizer.lr=0.01")
+    uncached = run(depth_config(rooms, tmp_path, "nyud2/bni", "features=none", *plain))
+    cached = run(
+        depth_config(
+            rooms,
+            tmp_path,
+            "nyud2/bni",
+            "features=cached",
+            "features.views=1",
+            "features.augment=false",
+            *plain,
+        )
+    )
+    known = {key: value for key, value in uncached["metrics"].items() if value is not None}
+    assert len(known) > 20
+    for key, value in known.items():
+        # 1e-3: the table is float16 in the preset, float32 here; only the order of sums differs
+        assert cached["metrics"][key] == pytest.approx(value, rel=1e-3), key
+
+
+def test_a_held_out_part_reads_its_rows_of_the_one_table(
+    rooms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(nyud2, "BLOCK", 2)
+    tables = {}
+    for held in ("null", "0.25"):
+        change = f"dataset.validation={held}"
+        cfg = depth_config(rooms, tmp_path, "nyud2/bni", "features=cached", change)
+        splits = {s: build.dataset(cfg, s) for s in ("train", "val", "test")}
+        splits = {s: split for s, split in splits.items() if len(split)}
+        torch.manual_seed(0)
+        tables[held] = features.tables(make_fabric(cfg), cfg, TinyMaps(), splits, None)
+    assert len(list((tmp_path / "features").iterdir())) == 1
+    part, whole = tables["0.25"]["train"], tables["null"]["train"]
+    keys = [(1, 5), (1, 0)]
+    assert (len(part), len(whole)) == (6, 8)
+    for name in ("input", "target"):
+        assert torch.equal(part.__getitems__(keys)[name], whole.__getitems__(keys)[name])
+    assert not torch.equal(
+        part.__getitems__([(0, 0)])["target"], part.__getitems__([(1, 0)])["target"]
+    )
+    val = tables["0.25"]["val"].__getitems__([(0, 1)])
+    assert val["mask"].shape == (1, 1, 228, 304)
+
+
+class Endless(torch.utils.data.Dataset):
+    """So many test maps, made when asked for."""
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict:
+        target = torch.full((1, 228, 304), 0.7 + index % 9)
+        mask = torch.zeros(1, 228, 304, dtype=torch.bool)
+        mask[:, ::16, ::16] = True
+        meta = {"index": index}
+        return {"input": torch.zeros(3, 228, 304), "target": target, "mask": mask, "meta": meta}
+
+
+def test_evaluation_memory_does_not_grow_with_the_test_set():
+    whole = dense(BNI(Bins([1.0, 5.0], [0.5, 0.5])))
+    peaks = []
+    for size in (4, 24):
+        loader = evaluation_loader(Endless(size), 2, 0, False, 0, 1)
+        tracemalloc.start()
+        report, kept = evaluate(CPU, whole, loader, DepthMetrics())
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert kept == {}
+        assert report["rmse"] > 0
+    assert peaks[1] < 1.5 * peaks[0]  # six times the maps; Python's own objects make some noise
+
+
+def test_streamed_evaluation_is_the_report_on_all_pixels(rooms: Path, tmp_path: Path):
+    done = run(depth_config(rooms, tmp_path, "nyud2/bni"))
+    cfg, objective, _ = finished_run(Path(done["folder"]))
+    items = [build.dataset(cfg, "test")[i] for i in range(3)]
+    stacked = torch.utils.data.default_collate(items)
+    with torch.no_grad():
+        pred = objective.predict(stacked)
+    report = depth_report(pred, stacked["target"], stacked["mask"])
+    assert done["metrics"]["test/rmse_few"] == pytest.approx(report["rmse_few"], rel=1e-5)
+
+
+def test_figures_are_drawn_from_finished_runs(rooms: Path, tmp_path: Path):
+    runs = {
+        row: [run(depth_config(rooms, tmp_path, f"nyud2/{name}", "features=cached"))["folder"]]
+        for row, name in (("Vanilla", "vanilla"), ("GAI", "gai"))
+    }
+    cfg = OmegaConf.create({"name": "nyud2_tiny"})
+    paths = draw(cfg, runs, tmp_path / "figures")
+    assert {path.name for path in paths} == {
+        f"nyud2_tiny_{kind}.{ending}" for kind in ("gain", "panel") for ending in ("png", "pdf")
+    }
+    assert all(path.stat().st_size > 5000 for path in paths)
+    rmse, depths = Maps(Path(runs["GAI"][0])).rmse_per_bin()
+    assert rmse.shape == (100,)
+    assert len(depths) == 3
+    assert draw(cfg, {"GAI": runs["GAI"]}, tmp_path) == []
+
+
+def test_tensorboard_gets_maps(rooms: Path, tmp_path: Path):
+    done = run(depth_config(rooms, tmp_path, "nyud2/vanilla", "log.figures=true"))
+    events = list(Path(done["folder"]).glob("events.*"))
+    assert sum(path.stat().st_size for path in events) > 20_000  # images, not scalars alone

@@ -1,0 +1,123 @@
+"""The depth models: the released layout, shapes, freezing, and weights that cannot be fetched."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import pytest
+import torch
+from torch import nn
+
+from models import FDS, DepthNet, LiteDepth, released
+from models import depth as depth_models
+from models.depth import UpProjection
+
+LAYOUT = json.loads((Path(__file__).parents[1] / "data" / "nyud2_layout.json").read_text())
+
+
+def test_the_released_layout_loads_with_no_missing_or_unexpected_key(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The state is made from the recorded shapes, not from the model."""
+    state = {key: torch.full((), 0.5).expand(shape) for key, shape in LAYOUT.items()}
+    monkeypatch.setattr(released, "read_plain", lambda path: {"state_dict": state, "epoch": 9})
+    model: Any = released.load("bni.pth", "nyud2")
+    assert not model.training
+    assert {f"module.{k}": list(v.shape) for k, v in model.state_dict().items()} == LAYOUT
+    assert bool((model.D.up4.conv1_2.weight == 0.5).all())
+    del state["module.R.conv2.bias"]
+    with pytest.raises(ValueError, match=r"bni\.pth.*missing \['R.conv2.bias'\]"):
+        released.load("bni.pth", "nyud2")
+
+
+@pytest.mark.parametrize("depth", [18, 34, 50])
+def test_half_the_size_comes_out(depth: int):
+    with torch.device("meta"):  # shapes only
+        model = DepthNet(depth, outputs=5)
+        assert model(torch.empty(2, 3, 228, 304)).shape == (2, 5, 114, 152)
+
+
+def test_up_projection_term_by_term():
+    torch.manual_seed(0)
+    up = UpProjection(4, 2).eval()
+    for bn in (up.bn1, up.bn1_2, up.bn2):
+        nn.init.uniform_(bn.running_mean)  # pyright: ignore
+        nn.init.uniform_(bn.weight)
+    x = torch.randn(1, 4, 3, 5)
+    grown = nn.Upsample(size=(6, 10), mode="bilinear")(x)
+    conv = torch.nn.functional.conv2d
+    long = up.bn1(conv(grown, up.conv1.weight, padding=2)).clamp(min=0)
+    long = up.bn1_2(conv(long, up.conv1_2.weight, padding=1))
+    short = up.bn2(conv(grown, up.conv2.weight, padding=2))
+    torch.testing.assert_close(up(x, (6, 10)), (long + short).clamp(min=0))
+
+
+def test_weights_that_cannot_be_fetched_are_said_and_survived(monkeypatch: pytest.MonkeyPatch):
+    class Offline:
+        def get_state_dict(self, **options):
+            raise URLError("no network")
+
+    monkeypatch.setitem(depth_models.IMAGENET, 18, Offline())
+    with pytest.warns(UserWarning, match="ResNet-18 cannot be fetched.*starts at random"):
+        DepthNet(18, weights="imagenet")
+
+
+def test_weights_from_a_file(tmp_path: Path):
+    from torchvision.models import resnet18
+
+    trunk = resnet18(weights=None)
+    torch.save(trunk.state_dict(), tmp_path / "resnet18.pth")
+    model = DepthNet(18, weights=str(tmp_path / "resnet18.pth"))
+    assert torch.equal(model.E.layer4[1].conv2.weight, trunk.layer4[1].conv2.weight)
+    with pytest.raises(FileNotFoundError, match=r"gone\.pth: no such ImageNet weights"):
+        DepthNet(18, weights=str(tmp_path / "gone.pth"))
+    with pytest.raises(ValueError, match="depths"):
+        DepthNet(19)
+
+
+@pytest.fixture(scope="module")
+def lite() -> LiteDepth:
+    return LiteDepth(outputs=2, size=(64, 96), pretrained=False)
+
+
+def test_lite_learns_only_its_decoder(lite: LiteDepth):
+    before = {key: value.clone() for key, value in lite.state_dict().items()}
+    lite.train()
+    x = torch.randn(2, 3, 64, 96)
+    optimizer = torch.optim.SGD([p for p in lite.parameters() if p.requires_grad], 0.1)
+    lite(x).square().mean().backward()
+    optimizer.step()
+    changed = {
+        key for key, value in lite.state_dict().items() if not torch.equal(value, before[key])
+    }
+    assert changed
+    assert all(lite.in_head(key) for key in changed)
+    assert lite.constant_keys() == {key for key in before if key.startswith("trunk.")}
+
+
+def test_lite_from_cached_rows_is_lite_from_images(lite: LiteDepth):
+    lite.eval()
+    x = torch.randn(2, 3, 64, 96)
+    rows = lite.features(x)
+    assert rows.shape == (2, sum(c * h * w for c, h, w in lite.shapes))
+    torch.testing.assert_close(lite.head(rows), lite(x))
+    assert lite(x).shape == (2, 2, 8, 12)
+
+
+def test_smoothing_moves_pixels_with_a_measurement_only():
+    torch.manual_seed(0)
+    model = LiteDepth(size=(64, 96), pretrained=False, smoothing=lambda c: FDS(c, 0, 10, 0.1))
+    rows = model.features(torch.randn(2, 3, 64, 96))
+    target = torch.rand(2, 1, 8, 12) * 9 + 0.7
+    target[:, :, :4] = 0
+    model.train()
+    model.head(rows, target)
+    assert isinstance(model.smoothing, FDS)
+    assert model.smoothing.count.sum() == (target > 0).sum()
+    model.smoothing.end_epoch()
+    maps = model.decode(rows)
+    plain, smooth = model.last(maps), model.head(rows, target)
+    moved = (plain - smooth).abs()[:, 0] > 1e-6
+    assert moved[target[:, 0] > 0].any()
+    assert not moved[target[:, 0] == 0].any()
