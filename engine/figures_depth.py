@@ -47,10 +47,11 @@ class Maps:
         self.images = self.source = build.dataset(self.cfg, "test")
         saved: Any = OmegaConf.load(folder / "config.yaml")
         if saved.features.mode == "cached":
-            model, backbone = self.objective.model, saved.backbone and saved.backbone.checkpoint
             saved.log.progress = False
             self.objective.cached = True
-            found = features.tables(self.fabric, saved, model, {"test": self.images}, backbone)
+            backbone = None if saved.backbone is None else Path(saved.backbone.checkpoint)
+            model, splits = self.objective.model, {"test": self.images}
+            found = features.tables(self.fabric, saved, model, splits, backbone)
             self.source = found["test"]
 
     @torch.no_grad()
