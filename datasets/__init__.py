@@ -1,5 +1,6 @@
 """What is learnt from: every dataset gives {"input", "target", "meta"} and `.labels`."""
 
+from datasets.ihmr import BodyDataset
 from datasets.imdb_wiki import AgeDataset
 
-__all__ = ["AgeDataset"]
+__all__ = ["AgeDataset", "BodyDataset"]

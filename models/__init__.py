@@ -2,7 +2,9 @@
 
 from models.efficientnet import EfficientNetLite0
 from models.fds import FDS
+from models.hmr import HMR, LiteHMR
 from models.regressor import Regressor
 from models.resnet import ResNet
+from models.smpl import SMPL
 
-__all__ = ["FDS", "EfficientNetLite0", "Regressor", "ResNet"]
+__all__ = ["FDS", "HMR", "SMPL", "EfficientNetLite0", "LiteHMR", "Regressor", "ResNet"]
