@@ -13,10 +13,13 @@ N: people; T: a target's width, see datasets.ihmr; a prediction is (N, 229): 24 
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from datasets.ihmr import split_target
+from engine.logging import Log
 from engine.poses import PoseLoss
 from models.rotations import matrix_from_6d
 from models.smpl import FOCAL, IMAGE, SMPL, project
@@ -145,6 +148,17 @@ class MeshRecovery(nn.Module):
         if symbol is None:
             return {}
         return {symbol: float(getattr(likelihood, symbol).detach().mean())}
+
+    @torch.no_grad()
+    def show(self, log: Log, test: dict[str, NDArray], step: int) -> None:
+        """Some true and predicted meshes, for TensorBoard's mesh plugin."""
+        some = np.linspace(0, len(test["pred"]) - 1, min(4, len(test["pred"]))).astype(int)
+        body = SMPL(self.body.folder)
+        faces = torch.from_numpy(body.faces).expand(len(some), -1, -1)
+        for name in ("target", "pred"):
+            rows = torch.from_numpy(test[name][some])
+            vertices = body.vertices(rows[:, :216].unflatten(1, (24, 3, 3)), rows[:, 216:226])
+            log.mesh(name, vertices * torch.tensor([1.0, -1, -1]), faces, step)  # y is up there
 
     def constant_keys(self) -> set[str]:
         """The keys of the state dict that training cannot change: the body's, and frozen ones."""

@@ -1,7 +1,8 @@
 """A frozen backbone is a function of the image, so its features are computed once and kept.
 
-    features (V, N, F):   V augmented views of N images, F numbers each
+    features (V, N, F), targets (V, N, T):   V augmented views of N images, F numbers each
 
+An augmentation may change the label as well (a mirrored pose), so each view has its own.
 Epoch e of a head's training then reads view e mod V of its batch instead of running the backbone.
 The tables are HDF5 files in a folder whose name is a hash of what they depend on: the backbone's
 checkpoint, the dataset and its transform, the views. They are made shard by shard, each written
@@ -39,8 +40,7 @@ class FeatureTable(Dataset):
 
     def __init__(self, path: Path, labels: NDArray):
         self.path, self.labels = path, labels
-        self.targets = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.float32))
-        self.view, self.table = -1, torch.empty(0)
+        self.view, self.table, self.targets = -1, torch.empty(0), torch.empty(0)
         with h5py.File(path) as file:
             self.views, size = file["features"].shape[:2]  # pyright: ignore
         if size != len(labels):
@@ -64,8 +64,10 @@ class FeatureTable(Dataset):
     def _open(self, view: int) -> None:
         if view != self.view:
             with h5py.File(self.path) as file:
-                rows: Any = file["features"]
-                self.table = torch.from_numpy(rows[view].astype(np.float32))
+                tables: Any = file["features"], file["targets"]
+                self.table, self.targets = (
+                    torch.from_numpy(rows[view].astype(np.float32)) for rows in tables
+                )
             self.view = view
 
 
@@ -120,9 +122,10 @@ def extract(
     show = fabric.is_global_zero and cfg.log.progress
     bar = tqdm(missing, desc=f"features of {path.stem}", disable=None if show else True)
     for shard, wanted in zip(bar, keys, strict=True):
-        block = np.stack([next(rows) for _ in wanted]).astype(cfg.features.dtype)
+        block, targets = map(np.stack, zip(*(next(rows) for _ in wanted), strict=True))
         with whole(_part(parts, *shard)) as file, h5py.File(file, "w") as h5:
-            h5["features"] = block
+            h5["features"] = block.astype(cfg.features.dtype)
+            h5["targets"] = targets
     fabric.barrier()
     if fabric.is_global_zero:
         _merge(parts, shards, path, views, len(dataset))
@@ -132,8 +135,9 @@ def extract(
 @torch.no_grad()
 def _rows(
     fabric: Fabric, model: Any, dataset: Any, keys: list[list[Key]], cfg: DictConfig
-) -> Iterator[NDArray]:
-    """The features (F,) of the asked images, one after the other; shards do not share a batch."""
+) -> Iterator[tuple[NDArray, NDArray]]:
+    """Features (F,) and target (T,) of the asked images, one after the other; shards do not share
+    a batch."""
     size = cfg.features.batch_size
     batches = [shard[at : at + size] for shard in keys for at in range(0, len(shard), size)]
     loader = DataLoader(
@@ -148,7 +152,7 @@ def _rows(
         images = fabric.to_device(batch["input"]).to(memory_format=form)
         with fabric.autocast():
             features = model.features(images)
-        yield from features.float().cpu().numpy()
+        yield from zip(features.float().cpu().numpy(), batch["target"].numpy(), strict=True)
 
 
 def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) -> None:
@@ -156,12 +160,12 @@ def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) ->
     with whole(path) as file, h5py.File(file, "w") as h5:
         for view, start in shards:
             with h5py.File(_part(parts, view, start)) as part:
-                block: Any = part["features"]
-                if "features" not in h5:
-                    shape = (views, size, *block.shape[1:])
-                    h5.create_dataset("features", shape, dtype=block.dtype)
-                table: Any = h5["features"]
-                table[view, start : start + len(block)] = block[:]
+                for name, block in part.items():
+                    if name not in h5:
+                        shape = (views, size, *block.shape[1:])
+                        h5.create_dataset(name, shape, dtype=block.dtype)
+                    table: Any = h5[name]
+                    table[view, start : start + len(block)] = block[:]
     for shard in shards:
         _part(parts, *shard).unlink()
     parts.rmdir()

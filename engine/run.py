@@ -113,14 +113,22 @@ def composed(name: str, overrides: list[str]) -> DictConfig:
 
 
 def choose(cfg: DictConfig, place: Path) -> None:
-    """Run the config for each value of `choose.key`; the best on validation is the result."""
-    start, tried = time.time(), []
+    """Run the config for each value of `choose.key`; the best on validation is the result.
+
+    A value at which the run diverges is out, and metrics.json says so.
+    """
+    start, tried, diverged = time.time(), [], {}
     for value in cfg.choose.among:
         one = cfg.copy()
         with open_dict(one):
             one.choose = None
             OmegaConf.update(one, cfg.choose.key, value)
-        tried.append((value, run(one)))
+        try:
+            tried.append((value, run(one)))
+        except FloatingPointError as error:
+            diverged[str(value)] = str(error)
+    if not tried:
+        raise FloatingPointError(f"{cfg.choose.key}: every value diverged: {diverged}")
     score = f"val/{cfg.select.metric}"
     sign = 1 if cfg.select.mode == "min" else -1
     value, best = min(tried, key=lambda pair: sign * pair[1]["metrics"][score])
@@ -131,6 +139,8 @@ def choose(cfg: DictConfig, place: Path) -> None:
         **best,
         "chosen": {cfg.choose.key: value},
         "candidates": {str(v): done["metrics"][score] for v, done in tried},
+        "candidate_runs": {str(v): done["folder"] for v, done in tried},
+        "diverged": diverged,
         "chosen_run": best["folder"],
         "seconds": time.time() - start,
     }

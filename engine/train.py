@@ -100,6 +100,8 @@ class Loop:
         epochs, steps = self.cfg.trainer.epochs, self.order.steps
         self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
         self.clock = time.perf_counter()
+        if epochs == 0:  # a released model, taken as it is
+            self.keep_if_best(0.0)
         while self.epoch < epochs:
             self.train_epoch()
             self.objective.end_epoch()
@@ -257,7 +259,11 @@ class Loop:
         if self.cfg.log.predictions:
             save_predictions(self.folder / "predictions.npz", kept)
             if self.cfg.log.figures:
-                self.show(kept["test"])
+                show = getattr(self.objective, "show", None)  # what a label is differs by benchmark
+                if show is None:
+                    self.show(kept["test"])
+                else:
+                    show(self.log, kept["test"], self.steps_done)
         test = {key: value for key, value in reports.items() if key.startswith("test/")}
         self.log.scalars(test, self.steps_done)
         self.log.hparams(self.cfg, test)

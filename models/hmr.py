@@ -14,6 +14,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from models.efficientnet import EfficientNetLite0
 from models.regressor import Regressor
@@ -89,9 +90,11 @@ class MeshRegressor(Regressor):
         """(N, F) -> rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3)."""
         starts = self.init_pose, self.init_shape, self.init_cam
         pose, shape, camera = (start.expand(len(features), -1) for start in starts)
+        seen, guessed = self.fc1.weight.split([self.width, POSE + SHAPE + CAMERA], 1)
+        from_image = functional.linear(features, seen, self.fc1.bias)  # the same in each iteration
         for _ in range(self.iterations):
-            x = torch.cat([features, pose, shape, camera], 1)
-            x = self.drop2(self.fc2(self.drop1(self.fc1(x))))
+            x = from_image + functional.linear(torch.cat([pose, shape, camera], 1), guessed)
+            x = self.drop2(self.fc2(self.drop1(x)))
             pose = pose + self.decpose(x)
             shape = shape + self.decshape(x)
             camera = camera + self.deccam(x)
@@ -119,10 +122,28 @@ class HMR(MeshRegressor):
 
 
 class LiteHMR(MeshRegressor):
-    """EfficientNet-Lite0 features (ImageNet): for machines without a GPU."""
+    """EfficientNet-Lite0's middle layers, ImageNet weights kept as they are: for a laptop.
 
-    def __init__(self, pretrained: bool = True, **options):
-        super().__init__(1280, **options)
+    A body's pose is where its parts are, so the grid of features is kept: 112 channels at a
+    sixteenth of the picture's side, averaged to grid x grid places.
+    """
+
+    def __init__(self, pretrained: bool = True, grid: int = 4, **options):
+        super().__init__(112 * grid * grid, **options)
+        self.grid = grid
         self.trunk = EfficientNetLite0(1, pretrained).trunk
+        del self.trunk._blocks[11:], self.trunk._conv_head, self.trunk._bn1
+        self.trunk.requires_grad_(False)
 
-    features = EfficientNetLite0.features
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.trunk.eval()
+        return self
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """(N, 3, H, W) -> (N, 112 grid^2), of a size near one."""
+        x = self.trunk._swish(self.trunk._bn0(self.trunk._conv_stem(x)))
+        for block in self.trunk._blocks:
+            x = block(x)
+        return functional.adaptive_avg_pool2d(x, self.grid).flatten(1) / 5

@@ -54,7 +54,7 @@ class SMPL(nn.Module):
 
     def __init__(self, folder: str | Path, gender: str = "neutral", joints_only: bool = False):
         super().__init__()
-        folder = Path(folder)
+        self.folder = folder = Path(folder)
         arrays = read_body(folder / f"SMPL_{gender.upper()}.npz")
         vertices = len(arrays["v_template"])
         extra = read_regressor(folder / "J_regressor_extra.npy", 9, vertices)

@@ -62,9 +62,11 @@ class Reader(pickle.Unpickler):
             ("numpy", "ndarray"): np.ndarray,
             ("numpy", "dtype"): np.dtype,
             ("builtins", "object"): object,
+            ("builtins", "bytes"): bytes,
             ("copyreg", "_reconstructor"): _reconstruct,
             ("_codecs", "encode"): _encode,
         }
+        module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)  # Python 2
         if (module, name) in allowed:
             return allowed[module, name]
         if module.split(".")[0] == "chumpy" or module.startswith("scipy.sparse"):

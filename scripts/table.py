@@ -45,11 +45,15 @@ def make(cfg: DictConfig, overrides: list[str]) -> list[Path]:
         content = costs(cfg, overrides)
     else:
         content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, tell)
-    about = {"preset": cfg.preset, "runs": content.pop("runs", {})}
+    runs = content.pop("runs", {})
+    about = {"preset": cfg.preset, "runs": runs}
     table = {**content, "meta": {**tables.meta(time.time() - start), **about}}
     tables.show(table, cfg.table.title)
     folder = PUBLISHED if cfg.publish else Path(cfg.paths.outputs) / "tables"
-    return tables.write(table, folder, cfg.name or own_name(cfg))
+    paths = tables.write(table, folder, cfg.name or own_name(cfg))
+    if cfg.table.get("figures"):
+        hydra.utils.get_method(cfg.table.figures)(cfg, runs, folder / "figures")
+    return paths
 
 
 def own_name(cfg: DictConfig) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from synthetic.bodies import write_bodies
 from tests.engine.tiny import write_faces
 
 
@@ -12,6 +13,15 @@ from tests.engine.tiny import write_faces
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 48 + 12 + 12 tiny images in the layout of IMDB-WIKI-DIR."""
     return write_faces(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def bodies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with 40 + 24 + 16 small pictures of bodies in the layout of SPIN's data."""
+    folder = tmp_path_factory.mktemp("data")
+    counts = {"h36m_train": 40, "coco_2014_train": 24, "3dpw_test": 16}
+    write_bodies(folder / "ihmr", counts, size=48, seed=0)
+    return folder
 
 
 @pytest.fixture(autouse=True)
