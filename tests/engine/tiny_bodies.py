@@ -38,6 +38,7 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
             "log.figures=false",
             "log.every=1",
             "components=2",
+            "objective.overshoot=100",  # two steps from random weights are no training
             *overrides,
         ],
     )
@@ -46,7 +47,11 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
             {"_target_": "tests.engine.tiny_bodies.TinyHMR", "mean": cfg.model.mean}
         )
         if cfg.backbone is not None:
-            cfg.backbone.overrides = ["trainer.epochs=1", "trainer.batch_size=24"]
+            cfg.backbone.overrides = [
+                "trainer.epochs=1",
+                "trainer.batch_size=24",
+                "objective.overshoot=100",
+            ]
         if cfg.get("sweep") is not None:
             cfg.sweep.among = [0.125]
     return cfg
