@@ -64,7 +64,7 @@ class People(NamedTuple):
 
     @property
     def has_pose(self) -> NDArray:
-        return (self.flags[:, :2] > 0).any(1)
+        return self.flags[:, :2].max(1) > 0
 
 
 class BodyDataset(Dataset):
@@ -111,7 +111,8 @@ class BodyDataset(Dataset):
             unknown = set(names) - set(train)
             if unknown or not names:
                 raise ValueError(f"only must name some of {list(train)}, got {names}.")
-            people = [read_people(*(train[n].get(k) for k in _SOURCE)) for n in names]
+            sources = [train[name] for name in names]
+            people = [read_people(s["npz"], s["images"], s.get("fits")) for s in sources]
             rows = [held_out(one.imgname, holdout) == (split == "val") for one in people]
             if split == "val":  # without a pose there is nothing to compare with
                 rows = [row & one.has_pose for one, row in zip(people, rows, strict=True)]
@@ -172,9 +173,6 @@ class BodyDataset(Dataset):
     def _tensor(self, image: NDArray) -> torch.Tensor:
         planes = image.transpose(2, 0, 1).astype(np.float32) / 255
         return torch.from_numpy((planes - self.mean) / self.std)
-
-
-_SOURCE = ("npz", "images", "fits")
 
 
 def target(people: People, row: int, view: crops.View) -> NDArray:
@@ -261,7 +259,9 @@ def read_people(npz: str | Path, folder: str | Path, fits: str | Path | None = N
 def read_fits(path: Path, count: int, npz: Path) -> NDArray:
     """(N, 82) pose and shape, row by row of the npz."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such fits; fetch SPIN's static fits, or set fits=null.")
+        raise FileNotFoundError(
+            f"{path}: no such fits; fetch SPIN's static fits, or set fits=null."
+        )
     fits = np.load(path, allow_pickle=False)
     if fits.shape != (count, 82) or not np.isfinite(fits).all():
         raise ValueError(

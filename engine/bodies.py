@@ -167,7 +167,7 @@ class MeshRecovery(nn.Module):
 
 
 def keypoint_error(pred: Tensor, target: Tensor) -> Tensor:
-    """mean of confidence^2-free squares on the ground-truth joints: (N, 49, 2), (N, 147) -> ().
+    """Mean of confidence x square over the ground-truth joints: (N, 49, 2), (N, 147) -> ().
 
     The mean is over all 49 joints, as SPIN's is, though OpenPose's 25 count nothing.
     """
@@ -178,7 +178,7 @@ def keypoint_error(pred: Tensor, target: Tensor) -> Tensor:
 
 
 def joint_error(pred: Tensor, target: Tensor, has_joints: Tensor) -> Tensor:
-    """mean square about the pelvis where there are 3-D joints: (N, 49, 3), (N, 96), (N, 1) -> ()."""
+    """Mean square about the pelvis, where there are joints: (N, 49, 3), (N, 96), (N, 1) -> ()."""
     rows = has_joints[:, 0] > 0
     if not rows.any():
         return pred.sum() * 0

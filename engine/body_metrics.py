@@ -85,14 +85,10 @@ class BodyMetrics(MeshMetrics):
 
     def _mesh(self, rotations: Tensor, shape: Tensor, gender: Tensor) -> Tensor:
         """(n, 24, 3, 3), (n, 10), (n,) -> (n, V, 3), each of its gender."""
-        vertices: Tensor | None = None
+        vertices = shape.new_zeros(len(gender), len(self.bodies[0].body.v_template), 3)  # pyright: ignore
         for code in gender.unique().tolist():
             rows = gender == code
-            made = self.bodies[int(code)].vertices(rotations[rows], shape[rows])  # pyright: ignore
-            if vertices is None:
-                vertices = made.new_zeros(len(gender), *made.shape[1:])
-            vertices[rows] = made
-        assert vertices is not None
+            vertices[rows] = self.bodies[int(code)].vertices(rotations[rows], shape[rows])  # pyright: ignore
         return vertices
 
     def _joints(self, vertices: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from hydra.utils import instantiate
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
@@ -49,7 +50,9 @@ def _draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Pat
     rows = [row for row in (BASELINE, *BALANCED) if row in runs]
     tests = {row: [np.load(Path(one) / "predictions.npz") for one in runs[row]] for row in rows}
     target = torch.from_numpy(tests[BASELINE][0]["test_target"])
-    found = {row: [_errors(metrics, one["test_pred"], target) for one in tests[row]] for row in rows}
+    found = {
+        row: [_errors(metrics, one["test_pred"], target) for one in tests[row]] for row in rows
+    }
     rarity = found[BASELINE][0][1]
     errors = {row: np.mean([error for error, _ in found[row]], 0) for row in rows}
     best = min((row for row in rows if row != BASELINE), key=lambda row: _balanced(runs[row]))
@@ -61,8 +64,10 @@ def _draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Pat
     pose_distribution(run, figures["poses"].subplots())
     preds = {row: tests[row][0]["test_pred"] for row in (BASELINE, best)}
     figures["panels"] = panels(run, metrics, preds, target, rarity)
-    return [_save(figure, folder / f"{cfg.table.name}{cfg.paths.suffix}_{name}.png")
-            for name, figure in figures.items()]
+    return [
+        _save(figure, folder / f"{cfg.table.name}{cfg.paths.suffix}_{name}.png")
+        for name, figure in figures.items()
+    ]
 
 
 def _save(figure: Figure, path: Path) -> Path:
@@ -137,15 +142,19 @@ def gain(errors: dict[str, NDArray], rarity: NDArray, ax: Axes, groups: int = 20
     place = np.arange(groups)
     for number, row in enumerate(row for row in errors if row != BASELINE):
         difference = errors[BASELINE] - errors[row]
-        means = [difference[regions == r].mean() if (regions == r).any() else np.nan
-                 for r in range(REGIONS)]
+        means = [
+            difference[regions == r].mean() if (regions == r).any() else np.nan
+            for r in range(REGIONS)
+        ]
         blocks = np.array(means).reshape(groups, -1)
         seen = ~np.isnan(blocks).all(1)
         heights = np.array([np.nanmean(block) for block in blocks[seen]])
         ax.bar(place[seen] + 0.25 * (number - 1), heights, 0.25, color=COLOURS[row], label=row)
     ax.axhline(0, color="0.3", lw=0.8)
-    ax.set(xlabel="rarity region, from the mean pose to the rarest (of 20)",
-           ylabel="MPVPE below SPIN-RT's (mm)")
+    ax.set(
+        xlabel="rarity region, from the mean pose to the rarest (of 20)",
+        ylabel="MPVPE below SPIN-RT's (mm)",
+    )
     ax.legend()
     return ax
 
@@ -157,8 +166,11 @@ def pose_distribution(run: DictConfig, ax: Axes) -> Axes:
     mean = matrix_from_6d(read_mean(run.metrics.mean)[0].unflatten(-1, (24, 6)))
     degrees = torch.rad2deg(geodesic(poses, mean).mean(1)).numpy()
     ax.hist(degrees, REGIONS, color="#0072B2")
-    ax.set(xlabel="mean geodesic distance to the mean pose (degrees)", ylabel="training poses",
-           yscale="log")
+    ax.set(
+        xlabel="mean geodesic distance to the mean pose (degrees)",
+        ylabel="training poses",
+        yscale="log",
+    )
     return ax
 
 
@@ -208,7 +220,7 @@ def mesh(vertices: NDArray, faces: Any, ax: Axes, colour: str) -> Axes:
     normal /= np.linalg.norm(normal, axis=1, keepdims=True) + 1e-12
     order = np.argsort(-corners[:, :, 2].mean(1))
     light = 0.35 + 0.65 * np.abs(normal[order, 2])
-    shades = light[:, None] * np.array(mpl.colors.to_rgb(colour))
+    shades = light[:, None] * np.array(to_rgb(colour))
     ax.add_collection(PolyCollection(corners[order][:, :, :2].tolist(), facecolors=shades))
     middle = (vertices.max(0) + vertices.min(0)) / 2
     ax.set(xlim=(middle[0] - 1, middle[0] + 1), ylim=(middle[1] + 1, middle[1] - 1), aspect="equal")

@@ -126,5 +126,5 @@ def mixture_prior(
 def principal(rows: NDArray, count: int) -> NDArray:
     """(N, D) -> (D, count): the directions of largest variance, orthonormal."""
     centred = (rows - rows.mean(0)).astype(np.float64)
-    values, vectors = np.linalg.eigh(centred.T @ centred)
+    _, vectors = np.linalg.eigh(centred.T @ centred)
     return vectors[:, ::-1][:, :count].astype(np.float32).copy()

@@ -1,6 +1,6 @@
 """Rotations as a network writes them, and as labels are written; the mathematics is roma's.
 
-    rot6d (..., 6)   the first two columns of a matrix, row by row: (..., 3, 2) flattened
+rot6d (..., 6)   the first two columns of a matrix, row by row: (..., 3, 2) flattened
 """
 
 import roma
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def matrix_from_6d(six: Tensor) -> Tensor:
-    """(..., 6) -> (..., 3, 3): Gram-Schmidt on the two columns, the third is their cross product."""
+    """(..., 6) -> (..., 3, 3): Gram-Schmidt on two columns, the third is their cross product."""
     return roma.special_gramschmidt(six.unflatten(-1, (3, 2)))
 
 

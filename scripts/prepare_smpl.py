@@ -6,6 +6,7 @@ any other name is an error.
 """
 
 import codecs
+import importlib
 import io
 import pickle
 import sys
@@ -57,7 +58,7 @@ class Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module in MULTIARRAY and name in ("_reconstruct", "scalar"):
-            return getattr(np._core.multiarray, name)
+            return getattr(importlib.import_module("numpy._core.multiarray"), name)
         allowed = {
             ("numpy", "ndarray"): np.ndarray,
             ("numpy", "dtype"): np.dtype,
@@ -96,7 +97,7 @@ def plain(value: Any, name: str) -> NDArray:
     if isinstance(value, Stub) and isinstance(value.state, dict):
         state = value.state
         if {"data", "indices", "indptr"} <= set(state):
-            shape = state.get("_shape", state.get("shape"))
+            shape = state.get("_shape") or state["shape"]
             parts = state["data"], state["indices"], state["indptr"]
             return csc_matrix(parts, shape=tuple(map(int, shape))).toarray()
         value = state.get("x", value)

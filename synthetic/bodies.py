@@ -14,6 +14,7 @@ N: people; S: side of a picture in pixels.
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -62,7 +63,8 @@ def write_bodies(
 
 def mean_rotation(rotations: NDArray) -> NDArray:
     """(N, 24, 3, 3) -> (24, 3, 3): the rotation nearest to the mean matrix of each joint."""
-    return roma.special_procrustes(torch.from_numpy(rotations.mean(0))).numpy()
+    nearest: Any = roma.special_procrustes(torch.from_numpy(rotations.mean(0)))
+    return nearest.numpy()
 
 
 def _pools(counts: dict[str, int], seed: int, poses: str | None) -> dict[str, tuple]:
@@ -111,9 +113,11 @@ def _write_set(
     (place / "images" / name).mkdir(parents=True)
     parts = body()
     covers = garments(parts["template"], parts["faces"], parts["weights"])
-    to_pixels = lambda points, i: np.concatenate(  # noqa: E731
-        [(points[..., :2] - middle[i]) * zoom[i] + center[i], points[..., 2:] * zoom[i]], -1
-    )
+
+    def to_pixels(points: NDArray, person: int) -> NDArray:
+        flat = (points[..., :2] - middle[person]) * zoom[person] + center[person]
+        return np.concatenate([flat, points[..., 2:] * zoom[person]], -1)
+
     for index in progress(range(count)):
         points = to_pixels(vertices[index], index)
         own = np.random.default_rng((seed, 20 + SETS[name], index))
@@ -129,7 +133,7 @@ def _write_set(
         "center": center.astype(np.float32),
         "scale": (1.2 * extent * zoom / 200).astype(np.float32),
         "part": pixels[:, 25:].astype(np.float32),
-        "openpose": (0.9 * pixels[:, :25]).astype(np.float32) / np.float32([0.9, 0.9, 1]),
+        "openpose": (pixels[:, :25] * [1, 1, 0.9]).astype(np.float32),
     }
     if name == "coco_2014_train":
         noise = rng.normal(0, 0.04, (count, 82))
@@ -152,7 +156,9 @@ def _posed(
 ) -> tuple[NDArray, NDArray]:
     """Vertices (N, V, 3) and joints (N, 49, 3) of bodies of each person's gender."""
     names = {"m": "male", "f": "female", "": "neutral"}
-    out = [np.zeros((len(shape), points, 3), np.float32) for points in (len(body()["template"]), 49)]
+    out = [
+        np.zeros((len(shape), points, 3), np.float32) for points in (len(body()["template"]), 49)
+    ]
     for letter in np.unique(gender):
         smpl, rows = SMPL(place, names[str(letter)]), np.flatnonzero(gender == letter)
         for some in np.array_split(rows, -(-len(rows) // 64)):

@@ -28,8 +28,12 @@ H36M += [[21]]
 
 def pack(arrays: dict[str, NDArray], path: Path) -> None:
     """Write the body's arrays rounded to a tenth of a millimetre or better, as small integers."""
-    packed = {name: np.round(arrays[name] / unit).astype(np.int16) for name, unit in LENGTHS.items()}
-    packed |= {name: np.round(arrays[name] / unit).astype(np.int16) for name, unit in SHARES.items()}
+    packed = {
+        name: np.round(arrays[name] / unit).astype(np.int16) for name, unit in LENGTHS.items()
+    }
+    packed |= {
+        name: np.round(arrays[name] / unit).astype(np.int16) for name, unit in SHARES.items()
+    }
     packed |= {name: arrays[name].astype(np.uint16) for name in ("faces", "landmarks")}
     with whole(path) as file:
         np.savez_compressed(file, **packed)  # pyright: ignore[reportArgumentType]

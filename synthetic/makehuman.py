@@ -77,7 +77,9 @@ class Source:
         lines = self._text("3dobjs/base.obj").splitlines()
         points = [line.split()[1:4] for line in lines if line.startswith("v ")]
         self.base = METRES * np.array(points, float)
-        quads = [[part.split("/")[0] for part in line.split()[1:]] for line in lines if line[:2] == "f "]
+        quads = [
+            [part.split("/")[0] for part in line.split()[1:]] for line in lines if line[:2] == "f "
+        ]
         quads = np.array([quad for quad in quads if len(quad) == 4], int) - 1
         quads = quads[(quads < SKIN).all(1)]
         self.faces = np.concatenate([quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]])
@@ -162,7 +164,10 @@ def build(wheel: Path, vertices: int, samples: int = 300, seed: int = 0) -> dict
     posed = np.einsum("jab,jb->ja", turn, joints) + move
     moved = np.einsum("jab,sjb->sja", turn, source.joints(shapes))
     regressor = np.stack(
-        [regress(template, variants[:40], posed[j], moved[:40, j], weights[:, j]) for j in range(24)]
+        [
+            regress(template, variants[:40], posed[j], moved[:40, j], weights[:, j])
+            for j in range(24)
+        ]
     )
     return {
         "template": template - posed[0],

@@ -19,7 +19,9 @@ KINDS = {
 LEFT_HIP, RIGHT_HIP, LEFT_KNEE, RIGHT_KNEE = 1, 2, 4, 5
 LEFT_ARM, RIGHT_ARM, LEFT_ELBOW, RIGHT_ELBOW = 16, 17, 18, 19
 SPINE, NECK = (3, 6, 9), (12, 15)
-LOOSE = np.array([2, 4, 4, 4, 4, 4, 4, 6, 6, 4, 3, 3, 6, 3, 3, 6, 9, 9, 8, 8, 8, 8, 3, 3])  # degrees
+LOOSE = np.array(
+    [2, 4, 4, 4, 4, 4, 4, 6, 6, 4, 3, 3, 6, 3, 3, 6, 9, 9, 8, 8, 8, 8, 3, 3]
+)  # degrees
 
 
 def draw_pose(rng: np.random.Generator) -> NDArray:

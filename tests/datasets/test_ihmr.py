@@ -39,7 +39,8 @@ def test_items(sources: dict):
     assert len(test) == 16
     assert len(val) == val.sizes.sum()
     names = [{str(n) for people in d.sets for n in people.imgname} for d in (train, val, test)]
-    assert not (names[0] & names[1] or names[1] & names[2])
+    assert not names[0] & names[1]
+    assert not names[1] & names[2]
     genders = split_target(np.stack([test[i]["target"].numpy() for i in range(16)]))["gender"]
     assert set(genders[:, 0]) == {0, 1}
 
@@ -66,7 +67,7 @@ def test_a_view_moves_keypoints_and_pixels_alike():
     seen = crops.crop(image, center, scale, MOVED, 64)
     y, x = np.nonzero(seen[..., 0] > 100)
     moved = crops.crop_keypoints(points, center, scale, MOVED)[0]
-    # a pixel by the mirror (SPIN mirrors keypoints about S, pixels about S - 1), half for the raster
+    # a pixel by the mirror (SPIN's: keypoints about S, pixels about S - 1), half for the raster
     np.testing.assert_allclose((moved[:2] + 1) * 32, [x.mean(), y.mean()], atol=1.5)
 
 
@@ -120,7 +121,9 @@ def test_fits_stand_in_for_missing_poses(bodies: Path):
 
 
 def test_sequences_are_held_out_whole():
-    names = np.array([f"S1/walk_{take}.{frame:04d}.jpg" for take in range(40) for frame in range(5)])
+    names = np.array(
+        [f"S1/walk_{take}.{frame:04d}.jpg" for take in range(40) for frame in range(5)]
+    )
     chosen = held_out(names, 0.3).reshape(40, 5)
     assert (chosen.all(1) | ~chosen.any(1)).all()
     assert 3 < chosen.all(1).sum() < 25

@@ -71,7 +71,7 @@ def test_bad_files(bodies: Path, tmp_path: Path):
     x = {**arrays, "J_regressor": np.zeros((55, 10475)), "v_template": np.zeros((10475, 3))}
     with pytest.raises(ValueError, match=r"a\.pkl.*55 joints and 10475 vertices. This is SMPL-X"):
         check_body(x, "a.pkl")
-    with pytest.raises(ValueError, match="missing.*weights"):
+    with pytest.raises(ValueError, match=r"missing.*weights"):
         check_body({k: v for k, v in arrays.items() if k != "weights"}, "a")
     with pytest.raises(ValueError, match="posedirs has shape"):
         check_body({**arrays, "posedirs": arrays["posedirs"][:, :, :9]}, "a")
