@@ -1,6 +1,7 @@
 """What is learnt from: every dataset gives {"input", "target", "meta"} and `.labels`."""
 
+from datasets.ihmr import BodyDataset
 from datasets.imdb_wiki import AgeDataset
 from datasets.nyud2 import DepthDataset
 
-__all__ = ["AgeDataset", "DepthDataset"]
+__all__ = ["AgeDataset", "BodyDataset", "DepthDataset"]

@@ -18,7 +18,10 @@ Say = Callable[[str], None]
 
 
 def configs(row: Mapping[str, Any], seeds: int, overrides: list[str]) -> list[DictConfig]:
-    """The train config of each seed of a row; a row may have fewer seeds than the table."""
+    """The train config of each seed of a row; a row may have fewer seeds than the table, and one
+    without an experiment is only cited."""
+    if row.get("experiment") is None:
+        return []
     own = list(row.get("overrides") or [])
     names = [f"experiment={row['experiment']}", *overrides, *own]
     return [composed("train", [*names, f"seed={s}"]) for s in range(row.get("seeds") or seeds)]

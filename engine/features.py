@@ -1,14 +1,14 @@
 """A frozen backbone is a function of the image, so its features are computed once and kept.
 
-    features (V, N, F):   V augmented views of N images, F numbers each
-    target, mask:         (V, N, ...) where they are maps, which an augmentation moves as well
+    features (V, N, ...)        of V augmented views of N images
+    target, mask (V, N, ...)    an augmentation may change the label as well (a mirrored pose)
 
 Epoch e of a head's training then reads view e mod V of its batch instead of running the backbone.
 The tables are HDF5 files in a folder whose name is a hash of what they depend on: the backbone's
 checkpoint (or its weights, where it is fixed from the start), the dataset and its transform, the
 views. Where part of the training maps may be held out, all are in the table and a split reads its
-own rows. They are made shard by shard, each written
-whole, so an interrupted extraction goes on where it stopped; several ranks share the shards.
+own rows. They are made shard by shard, each written whole, so an interrupted extraction goes on
+where it stopped; several ranks share the shards.
 """
 
 import hashlib
@@ -44,23 +44,20 @@ class FeatureTable(Dataset):
     def __init__(
         self,
         path: Path,
-        labels: NDArray | None,
+        size: int,
         rows: Sequence[int] | None = None,
         resident: bool = True,
     ):
         self.path, self.resident, self.rows = path, resident, rows
         self.view = -1
         self.tables: dict[str, torch.Tensor] = {}
-        self.targets = None  # else they are in the file
-        if labels is not None:
-            self.targets = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.float32))
         with h5py.File(path) as file:
             self.views, found = _array(file, "features").shape[:2]
-        self.size = found if rows is None else len(rows)
-        if labels is not None and len(labels) != found:
+        self.size = size
+        if size != (found if rows is None else len(rows)):
             raise ValueError(
-                f"{path}: holds features of {found} images, the split has {len(labels)}; remove "
-                "the file, it is made again."
+                f"{path}: holds features of {found} images, the split has {size}; remove the file, "
+                "it is made again."
             )
 
     def __len__(self) -> int:
@@ -73,8 +70,6 @@ class FeatureTable(Dataset):
             rows = {name: table[index] for name, table in self.tables.items()}
         else:
             rows = self._read(view, index.tolist())
-        if self.targets is not None:
-            rows["target"] = self.targets[index]
         return {"input": rows.pop("features").float(), **rows, "meta": {"index": index}}
 
     def _open(self, view: int) -> None:
@@ -129,10 +124,10 @@ def _path(folder: Path, split: str, cfg: DictConfig) -> Path:
 def _table(path: Path, split: str, source: Any) -> FeatureTable:
     """Maps of a split that is only evaluated stay on disk, however many there are."""
     if not dense(source):
-        return FeatureTable(path, source.labels)
+        return FeatureTable(path, len(source))
     if split == "train":
-        return FeatureTable(path, None, source.numbers)
-    return FeatureTable(path, None, resident=False)
+        return FeatureTable(path, len(source), source.numbers)
+    return FeatureTable(path, len(source), resident=False)
 
 
 def dense(dataset: Any) -> bool:
@@ -191,8 +186,9 @@ def extract(
 def _rows(
     fabric: Fabric, model: Any, dataset: Any, keys: list[list[Key]], cfg: DictConfig
 ) -> Iterator[dict[str, NDArray]]:
-    """The features (F,) of the asked images, one after the other, with their target and mask where
-    these are maps; shards do not share a batch."""
+    """The features (F,) of the asked images, one after the other, with their target and mask;
+    shards do not share a batch.
+    """
     size = cfg.features.batch_size
     batches = [shard[at : at + size] for shard in keys for at in range(0, len(shard), size)]
     loader = DataLoader(
@@ -208,8 +204,7 @@ def _rows(
         with fabric.autocast():
             features = model.features(images)
         rows = {"features": features.float().cpu().numpy().astype(cfg.features.dtype)}
-        if dense(dataset):
-            rows |= {name: batch[name].numpy() for name in ("target", "mask") if name in batch}
+        rows |= {name: batch[name].numpy() for name in ("target", "mask") if name in batch}
         for place in range(len(features)):
             yield {name: array[place] for name, array in rows.items()}
 

@@ -57,6 +57,11 @@ class Log:
         if self.writer is not None:
             self.writer.add_figure(key, figure, step)
 
+    def mesh(self, key: str, vertices: Tensor, faces: Tensor, step: int) -> None:
+        """(N, V, 3), (N, F, 3) for TensorBoard's mesh plugin."""
+        if self.writer is not None:
+            self.writer.add_mesh(key, vertices, faces=faces, global_step=step)
+
     def hparams(self, cfg: DictConfig, metrics: Mapping[str, float]) -> None:
         """TensorBoard's table of settings and results."""
         if self.writer is not None:

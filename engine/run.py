@@ -118,12 +118,18 @@ def choose(cfg: DictConfig, place: Path) -> None:
     """Run the config for each value of `choose.key`; the best on validation is the result.
 
     Where validation takes part of the training data, `choose.settings` {key: value} says so: it
-    goes for these runs only, and the best value is then run once more without it.
+    goes for these runs only, and the best value is then run once more without it. A value at which
+    the run diverges is out, and metrics.json says so.
     """
     start, settings = time.time(), cfg.choose.get("settings") or {}
-    tried = [
-        (value, run(_with(cfg, {**settings, cfg.choose.key: value}))) for value in cfg.choose.among
-    ]
+    tried, diverged = [], {}
+    for value in cfg.choose.among:
+        try:
+            tried.append((value, run(_with(cfg, {**settings, cfg.choose.key: value}))))
+        except FloatingPointError as error:
+            diverged[str(value)] = str(error)
+    if not tried:
+        raise FloatingPointError(f"{cfg.choose.key}: every value diverged: {diverged}")
     score = f"val/{cfg.select.metric}"
     sign = 1 if cfg.select.mode == "min" else -1
     value, best = min(tried, key=lambda pair: sign * pair[1]["metrics"][score])
@@ -138,6 +144,8 @@ def choose(cfg: DictConfig, place: Path) -> None:
         **best,
         "chosen": {cfg.choose.key: value},
         "candidates": {str(v): done["metrics"][score] for v, done in tried},
+        "candidate_runs": {str(v): done["folder"] for v, done in tried},
+        "diverged": diverged,
         "chosen_run": best["folder"],
         "seconds": time.time() - start,
     }

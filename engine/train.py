@@ -103,6 +103,8 @@ class Loop:
         epochs, steps = self.cfg.trainer.epochs, self.order.steps
         self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
         self.clock = time.perf_counter()
+        if epochs == 0:  # a released model, taken as it is
+            self.keep_if_best(0.0)
         while self.epoch < epochs:
             self.train_epoch()
             self.objective.end_epoch()
@@ -271,6 +273,8 @@ class Loop:
         if self.cfg.log.figures:
             for name, figure in get_method(self.cfg.log.draw)(self, kept["test"]).items():
                 self.log.figure(name, figure, self.steps_done)
+            if hasattr(self.objective, "show"):  # more than figures: meshes
+                self.objective.show(self.log, kept["test"], self.steps_done)
         test = {key: value for key, value in reports.items() if key.startswith("test/")}
         self.log.scalars(test, self.steps_done)
         self.log.hparams(self.cfg, test)

@@ -7,6 +7,7 @@ from losses.mixture import GaussianMixture
 from losses.priors import Batch, Bins, Classes, Flat
 from losses.reweight import WeightedLoss
 from losses.robust import Huber, Laplace
+from losses.structured import Product, Subspace
 
 __all__ = [
     "BMC",
@@ -23,5 +24,7 @@ __all__ = [
     "Histogram",
     "Huber",
     "Laplace",
+    "Product",
+    "Subspace",
     "WeightedLoss",
 ]

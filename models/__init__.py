@@ -4,7 +4,19 @@ from models.depth import DepthNet
 from models.depth_lite import LiteDepth
 from models.efficientnet import EfficientNetLite0
 from models.fds import FDS
+from models.hmr import HMR, LiteHMR
 from models.regressor import Regressor
 from models.resnet import ResNet
+from models.smpl import SMPL
 
-__all__ = ["FDS", "DepthNet", "EfficientNetLite0", "LiteDepth", "Regressor", "ResNet"]
+__all__ = [
+    "FDS",
+    "HMR",
+    "SMPL",
+    "DepthNet",
+    "EfficientNetLite0",
+    "LiteDepth",
+    "LiteHMR",
+    "Regressor",
+    "ResNet",
+]

@@ -1,6 +1,7 @@
 """The checkpoints that the paper's authors published, in their own key layout.
 
     {"state_dict": {"module.conv1.weight": ..., ...}, "epoch", "best_loss", "optimizer"}
+    {"model": {"conv1.weight": ..., ...}, ...}                        SPIN's
 
 The prefix `module.` is DataParallel's. Nothing but tensors and plain containers is unpickled.
 """
@@ -15,25 +16,39 @@ from torch import nn
 from models.depth import DepthNet
 from models.resnet import ResNet
 
+
+def _spin() -> nn.Module:
+    from models.hmr import HMR  # which reads SPIN's checkpoint through this module
+
+    return HMR()
+
+
 LAYOUTS: dict[str, Callable[[], nn.Module]] = {
     "imdb_wiki": lambda: ResNet(depth=50, outputs=1),
     "nyud2": lambda: DepthNet(depth=50, outputs=1),
+    "spin": _spin,
 }
+STATES = {"spin": "model"}  # the entry that holds the tensors; by default `state_dict`
 
 
 def load(path: str | Path, layout: str) -> nn.Module:
     """The model of a released checkpoint, in eval mode.
 
-    "imdb_wiki": (N, 3, 224, 224) -> (N, 1); "nyud2": (N, 3, 228, 304) -> (N, 1, 114, 152).
+    "imdb_wiki": (N, 3, 224, 224) -> (N, 1); "nyud2": (N, 3, 228, 304) -> (N, 1, 114, 152);
+    "spin": (N, 3, 224, 224) -> rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3).
 
     Example:
         >>> model = load("bmc.pth", "imdb_wiki")
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is one of {sorted(LAYOUTS)}, got {layout!r}")
-    state = _state_dict(Path(path))
+    return fill(LAYOUTS[layout](), path, layout).eval()
+
+
+def fill(model: nn.Module, path: str | Path, layout: str) -> nn.Module:
+    """The model with the tensors of a released checkpoint, each of them in its place."""
+    state = _state_dict(Path(path), STATES.get(layout, "state_dict"))
     state = {key.removeprefix("module."): value for key, value in state.items()}
-    model = LAYOUTS[layout]()
     expected = model.state_dict()
     missing, unexpected = sorted(expected.keys() - state), sorted(state.keys() - expected)
     if missing or unexpected:
@@ -48,7 +63,7 @@ def load(path: str | Path, layout: str) -> nn.Module:
                 f"{tuple(value.shape)}; it is a checkpoint of another architecture."
             )
     model.load_state_dict(state)
-    return model.eval()
+    return model
 
 
 def read_plain(path: Path) -> Any:
@@ -66,14 +81,14 @@ def read_plain(path: Path) -> Any:
             ) from error
 
 
-def _state_dict(path: Path) -> dict[str, Any]:
+def _state_dict(path: Path, entry: str) -> dict[str, Any]:
     content = read_plain(path)
-    state = content.get("state_dict") if isinstance(content, dict) else None
+    state = content.get(entry) if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         found = (
             sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
         )
-        raise ValueError(f"{path}: expected a dict with `state_dict`, found {found}")
+        raise ValueError(f"{path}: expected a dict with `{entry}`, found {found}")
     return state
 
 

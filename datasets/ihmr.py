@@ -1,0 +1,291 @@
+"""People and their poses: SPIN's npz files with static fits for training, 3DPW for the test.
+
+An npz holds N people: imgname (N,), center (N, 2), scale (N,) = box / 200, and of the following
+what the dataset has: part (N, 24, 3) and openpose (N, 25, 3) keypoints, S (N, 24, 4) joints in
+metres, pose (N, 72) axis-angle, shape (N, 10), has_smpl (N,), gender (N,) m or f. A fits file is
+(N, 82): pose and shape of the same people, estimated. What is missing is zero.
+
+A sample's target is one row of numbers, FIELDS side by side; `split_target` takes it apart.
+"""
+
+import re
+import warnings
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import cv2
+import numpy as np
+import roma
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from datasets import crops, images
+
+FIELDS = {
+    "pose": 216,  # 24 rotation matrices
+    "shape": 10,
+    "keypoints": 147,  # 49 x (x, y, confidence), the crop's sides at -1 and 1
+    "joints": 96,  # 24 x (x, y, z, confidence), metres
+    "has_smpl": 1,
+    "has_fit": 1,
+    "has_joints": 1,
+    "gender": 1,
+}
+GENDERS = {"m": 0, "f": 1}
+UNKNOWN = 2
+Array = TypeVar("Array", NDArray, torch.Tensor)
+
+
+def split_target(rows: Array) -> dict[str, Array]:
+    """(N, T) -> {field: (N, its width)}."""
+    ends = np.cumsum(list(FIELDS.values()))
+    return {name: rows[:, end - FIELDS[name] : end] for name, end in zip(FIELDS, ends, strict=True)}
+
+
+class People(NamedTuple):
+    """The checked content of one npz, and where its images are."""
+
+    npz: Path
+    images: Path
+    imgname: NDArray
+    center: NDArray
+    scale: NDArray
+    keypoints: NDArray  # (N, 49, 3)
+    joints: NDArray  # (N, 24, 4)
+    rotations: NDArray  # (N, 24, 3, 3)
+    shape: NDArray  # (N, 10)
+    flags: NDArray  # (N, 4): has_smpl, has_fit, has_joints, gender
+
+    def take(self, rows: NDArray) -> "People":
+        return People(*self[:2], *(array[rows] for array in self[2:]))
+
+    @property
+    def has_pose(self) -> NDArray:
+        return self.flags[:, :2].max(1) > 0
+
+
+class BodyDataset(Dataset):
+    """{"input": (3, S, S) float32, "target": (T,) float32, "meta": {"index": i}}.
+
+    Training draws from several sets with given probabilities: an epoch is as long as the largest,
+    and item i is, with its set's probability, row i modulo its size. `labels` (N, 216) are the
+    rotations of such a draw, NaN where a person has no pose.
+
+    Arguments:
+        split: train, val (held-out sequences of the training sets, never trained on) or test.
+        size: S.
+        train: {name: {probability, npz, fits, images}}.
+        test: {npz, images}.
+        only: the names of the training sets to use, if not all; the run's config declares it.
+        holdout: share of the training sequences that are val.
+        mean, std: of the colours in [0, 1].
+        augment: SPIN's augmentation, for the train split only unless said otherwise.
+    """
+
+    def __init__(
+        self,
+        split: str,
+        size: int,
+        train: Mapping[str, Mapping[str, Any]],
+        test: Mapping[str, Any],
+        holdout: float,
+        mean: Sequence[float],
+        std: Sequence[float],
+        only: Sequence[str] | None = None,
+        augment: bool | None = None,
+    ):
+        if split not in ("train", "val", "test"):
+            raise ValueError(f"split must be train, val or test; got {split!r}.")
+        self.size, self.augment = size, split == "train" if augment is None else augment
+        self.mean, self.std = (np.array(x, np.float32)[:, None, None] for x in (mean, std))
+        self.mixed = split == "train"
+        if split == "test":
+            self.sets = [read_people(test["npz"], test["images"])]
+            _check_test(self.sets[0])
+            self.probabilities = np.ones(1)
+        else:
+            names = list(train) if only is None else list(only)
+            unknown = set(names) - set(train)
+            if unknown or not names:
+                raise ValueError(f"only must name some of {list(train)}, got {names}.")
+            sources = [train[name] for name in names]
+            people = [read_people(s["npz"], s["images"], s.get("fits")) for s in sources]
+            rows = [held_out(one.imgname, holdout) == (split == "val") for one in people]
+            if split == "val":  # without a pose there is nothing to compare with
+                rows = [row & one.has_pose for one, row in zip(people, rows, strict=True)]
+            self.sets = [one.take(row) for one, row in zip(people, rows, strict=True)]
+            shares = np.array([train[name]["probability"] for name in names], float)
+            self.probabilities = shares / shares.sum()
+        self.sizes = np.array([len(one.imgname) for one in self.sets])
+        if not self.sizes.all():
+            empty = self.sets[int(self.sizes.argmin())].npz
+            raise ValueError(f"{empty}: no person is left for split {split}; change holdout.")
+        self.length = int(self.sizes.max() if self.mixed else self.sizes.sum())
+        self.labels = self._labels()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        images.one_thread_per_worker()
+        people, row = self._find(index, float(torch.rand(())) if self.mixed else 0.0)
+        view = crops.draw_view() if self.augment else crops.View()
+        return {
+            "input": self._tensor(self._crop(people, row, view)),
+            "target": torch.from_numpy(target(people, row, view)),
+            "meta": {"index": index},
+        }
+
+    def image(self, index: int) -> NDArray:
+        """(S, S, 3) uint8 RGB crop, as it is."""
+        return self._crop(*self._find(index, 0.0), crops.View())
+
+    def _find(self, index: int, draw: float) -> tuple[People, int]:
+        if self.mixed:
+            which = int(np.searchsorted(np.cumsum(self.probabilities)[:-1], draw, side="right"))
+            return self.sets[which], index % int(self.sizes[which])
+        which = int(np.searchsorted(np.cumsum(self.sizes), index, side="right"))
+        return self.sets[which], index - int(self.sizes[:which].sum())
+
+    def _labels(self) -> NDArray:
+        rng = np.random.default_rng(0)
+        found = [self._find(index, rng.random()) for index in range(self.length)]
+        nothing = np.full((24, 3, 3), np.nan, np.float32)
+        rows = [p.rotations[i] if p.flags[i, :2].any() else nothing for p, i in found]
+        return np.stack(rows).reshape(self.length, -1)
+
+    def _crop(self, people: People, row: int, view: crops.View) -> NDArray:
+        file = people.images / str(people.imgname[row])
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{file}: no such image, named by row {row} of {people.npz}. Unpack the images "
+                "below the folder that the dataset's config gives, or correct that folder."
+            )
+        image = cv2.imread(str(file), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        if image is None:
+            raise ValueError(f"{file}: expected a whole image, it does not decode. Fetch it again.")
+        image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+        return crops.crop(image, people.center[row], people.scale[row], view, self.size)
+
+    def _tensor(self, image: NDArray) -> torch.Tensor:
+        planes = image.transpose(2, 0, 1).astype(np.float32) / 255
+        return torch.from_numpy((planes - self.mean) / self.std)
+
+
+def target(people: People, row: int, view: crops.View) -> NDArray:
+    """(T,) the labels of a person as a view shows them."""
+    center, scale = people.center[row], people.scale[row]
+    parts = (
+        crops.turn_pose(people.rotations[row], view),
+        people.shape[row],
+        crops.crop_keypoints(people.keypoints[row], center, scale, view),
+        crops.turn_joints(people.joints[row], view),
+        people.flags[row],
+    )
+    return np.concatenate([np.ravel(part) for part in parts]).astype(np.float32)
+
+
+def held_out(names: NDArray, share: float) -> NDArray:
+    """(N,) whether each image belongs to a held-out sequence, by a hash of the sequence's name.
+
+    A sequence is a folder and what its images' names have in common before the last number. A set
+    of single photographs has no sequences; there, images are held out.
+    """
+    keys = np.array([re.sub(r"[_.]?\d+\.\w+$", "", str(name)) for name in names])
+    unique, inverse = np.unique(keys, return_inverse=True)
+    if len(unique) < 20:
+        unique, inverse = np.unique(names, return_inverse=True)
+    chosen = np.array([zlib.crc32(str(key).encode()) % 1000 < 1000 * share for key in unique])
+    return chosen[inverse]
+
+
+def read_people(npz: str | Path, folder: str | Path, fits: str | Path | None = None) -> People:
+    """One npz and its fits, checked: keys, shapes, finite values, gender letters, rows."""
+    path = Path(npz)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file. Fetch SPIN's dataset extras, or leave this set out: "
+            "dataset.only=[...]"
+        )
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            raw: dict[str, NDArray] = dict(file)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected an npz of plain arrays; {error}") from error
+    missing = {"imgname", "center", "scale"} - set(raw)
+    if missing:
+        raise ValueError(f"{path}: expected imgname, center, scale; missing {sorted(missing)}.")
+    count = len(raw["imgname"])
+    widths = {"center": (2,), "scale": (), "part": (24, 3), "openpose": (25, 3), "S": (24, 4)}
+    widths |= {"pose": (72,), "shape": (10,), "has_smpl": ()}
+    arrays = {}
+    for key, width in widths.items():
+        array = raw.get(key, np.zeros((count, *width), np.float32))
+        if array.shape != (count, *width):
+            raise ValueError(f"{path}: {key} has shape {array.shape}, expected {(count, *width)}.")
+        arrays[key] = array.astype(np.float32)
+        if not np.isfinite(arrays[key]).all():
+            raise ValueError(f"{path}: {key} holds NaN or infinite numbers.")
+    if count == 0 or not (arrays["scale"] > 0).all():
+        raise ValueError(f"{path}: expected people with boxes of positive scale, got {count} rows.")
+    has_smpl = arrays["has_smpl"] > 0 if "has_smpl" in raw else np.full(count, "pose" in raw)
+    pose, shape, has_fit = arrays["pose"], arrays["shape"], np.zeros(count, bool)
+    if fits is not None:
+        fitted = read_fits(Path(fits), count, path)
+        has_fit = ~has_smpl
+        pose = np.where(has_fit[:, None], fitted[:, :72], pose)
+        beta = fitted[:, 72:]
+        beta = np.where((np.abs(beta) > 3).any(1, keepdims=True), 0, beta)  # an implausible fit
+        shape = np.where(has_fit[:, None], beta, shape)
+    flags = [has_smpl, has_fit, np.full(count, "S" in raw), _genders(raw, path, count)]
+    vectors = torch.from_numpy(np.ascontiguousarray(pose, np.float32)).reshape(count, 24, 3)
+    return People(
+        path,
+        Path(folder),
+        raw["imgname"].astype(str),
+        arrays["center"],
+        arrays["scale"],
+        np.concatenate([arrays["openpose"], arrays["part"]], 1),
+        arrays["S"],
+        roma.rotvec_to_rotmat(vectors).numpy(),
+        np.ascontiguousarray(shape, np.float32),
+        np.stack(flags, 1).astype(np.float32),
+    )
+
+
+def read_fits(path: Path, count: int, npz: Path) -> NDArray:
+    """(N, 82) pose and shape, row by row of the npz."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such fits; fetch SPIN's static fits, or set fits=null."
+        )
+    fits = np.load(path, allow_pickle=False)
+    if fits.shape != (count, 82) or not np.isfinite(fits).all():
+        raise ValueError(
+            f"{path}: expected finite fits ({count}, 82), one row for each of {npz}, got "
+            f"{fits.shape}; the two files do not belong together."
+        )
+    return fits.astype(np.float32)
+
+
+def _genders(raw: Mapping[str, NDArray], path: Path, count: int) -> NDArray:
+    letters = raw.get("gender", np.full(count, ""))
+    strange = sorted(set(map(str, np.unique(letters))) - {*GENDERS, ""})
+    if letters.shape != (count,) or strange:
+        raise ValueError(f"{path}: gender must be m or f for each of {count}, got {strange[:3]}.")
+    return np.array([GENDERS.get(str(letter), UNKNOWN) for letter in letters])
+
+
+def _check_test(people: People) -> None:
+    if not people.has_pose.all():
+        raise ValueError(f"{people.npz}: expected a pose for every person of the test set.")
+    genders = np.unique(people.flags[:, 3])
+    if len(genders) == 1:
+        warnings.warn(
+            f"{people.npz}: all {len(people.imgname)} people have the same gender, which is unlike "
+            "3DPW; ground-truth meshes depend on it, so check how the file was made.",
+            stacklevel=3,
+        )

@@ -1,0 +1,214 @@
+"""Human mesh recovery as an objective: SPIN's loss, its pose term made a Balanced MSE.
+
+    loss = w_2d |K - K*|^2 + w_3d |J - J*|^2 + w_pose L(theta) / D + w_shape |beta - beta*|^2
+           + w_cam exp(-10 s)^2
+
+L is a `PoseLoss`: with a flat prior SPIN-RT, with batch labels BMC, with a mixture GAI. Keypoints
+count with their confidence, OpenPose's not at all; pose and shape count where the truth is known,
+or where a static fit reprojects well.
+
+N: people; T: a target's width, see datasets.ihmr; a prediction is (N, 229): 24 rotation matrices,
+10 shape numbers, 3 of the camera.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from datasets.ihmr import split_target
+from engine.logging import Log
+from engine.poses import PoseLoss
+from models.rotations import matrix_from_6d
+from models.smpl import FOCAL, IMAGE, SMPL, project
+
+PREDICTED = (216, 10, 3)
+GROUND_TRUTH = slice(25, 49)  # of the 49 joints; the first 25 are OpenPose's
+HIPS = (2, 3)  # among the 24; their middle is the pelvis
+GOOD_FIT = 100.0  # pixels^2, of a 224 px crop
+
+
+class MeshRecovery(nn.Module):
+    """A MeshRegressor and its loss.
+
+    Arguments:
+        model: a MeshRegressor.
+        loss: a PoseLoss.
+        body: the neutral SMPL, joints only.
+        scale: {"keypoints", "joints", "pose", "shape", "camera"}: the weights of the terms.
+        overshoot: stop when predicted poses stray from the mean pose more than this many times as
+            far as the labels do, in squares.
+        collapse: stop when sigma falls below this.
+        weights: sample weights, of which there are none here.
+        cached: the inputs are features already.
+    """
+
+    spread: Tensor
+
+    def __init__(
+        self,
+        model: Any,
+        loss: PoseLoss,
+        body: SMPL,
+        scale: dict[str, float],
+        overshoot: float,
+        collapse: float,
+        weights: None = None,
+        cached: bool = False,
+    ):
+        super().__init__()
+        self.model, self.loss, self.body, self.cached = model, loss, body, cached
+        self.scale, self.overshoot, self.collapse = dict(scale), overshoot, collapse
+        self.register_buffer("spread", torch.zeros(2), persistent=False)  # of pred, of target
+
+    def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
+        """A training batch -> the loss, and the predictions (N, 229)."""
+        pred = self.predict(batch)
+        parts = self.parts(pred, batch["target"], watch=True)
+        return sum((self.scale[name] * part for name, part in parts.items()), torch.zeros(())), pred
+
+    def predict(self, batch: dict) -> Tensor:
+        """(N, 229)."""
+        made = (self.model.head if self.cached else self.model)(batch["input"])
+        return torch.cat([part.flatten(1).float() for part in made], 1)
+
+    def parts(self, pred: Tensor, target: Tensor, watch: bool = False) -> dict[str, Tensor]:
+        """The terms before their weights, (N, 229), (N, T) -> {name: scalar}."""
+        pose, shape, camera = pred.split(PREDICTED, 1)
+        true = split_target(target)
+        joints = self.body(pose.unflatten(1, (24, 3, 3)), shape)[1]  # (N, 49, 3)
+        known = self.known(true)
+        if watch:
+            self.watch(pose[known], true["pose"][known])
+        some = known.any()
+        return {
+            "keypoints": keypoint_error(project(joints, camera), true["keypoints"]),
+            "joints": joint_error(joints, true["joints"], true["has_joints"]),
+            "pose": self.pose(pose[known], true["pose"][known]) if some else pose.sum() * 0,
+            "shape": (shape - true["shape"])[known].square().mean() if some else shape.sum() * 0,
+            "camera": torch.exp(-10 * camera[:, 0]).square().mean(),
+        }
+
+    def pose(self, pred: Tensor, target: Tensor) -> Tensor:
+        """The balanced term per number of a pose, as MSE is a mean."""
+        return self.loss(pred, target) / self.loss.coordinates(target[:1]).shape[-1]
+
+    @torch.no_grad()
+    def known(self, true: dict[str, Tensor]) -> Tensor:
+        """(N,) whose pose and shape count: true ones, and fits that reproject well."""
+        known = true["has_smpl"][:, 0] > 0
+        fitted = ~known & (true["has_fit"][:, 0] > 0)
+        if fitted.any():
+            rotations = true["pose"][fitted].unflatten(1, (24, 3, 3))
+            joints = self.body(rotations, true["shape"][fitted])[1]
+            known[fitted] = fit_error(joints, true["keypoints"][fitted]) < GOOD_FIT
+        return known
+
+    @torch.no_grad()
+    def watch(self, pred: Tensor, target: Tensor) -> None:
+        """Add up how far the poses are from the mean pose."""
+        mean = matrix_from_6d(self.model.init_pose.unflatten(1, (24, 6))).flatten(1)
+        self.spread += torch.stack([(rows - mean).square().sum() for rows in (pred, target)])
+
+    def end_epoch(self) -> None:
+        """Stop a run that diverges, by name, instead of reporting it."""
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(self.spread)
+        ratio = float(self.spread[0] / self.spread[1].clamp(min=1e-9))
+        self.spread.zero_()
+        advice = f"Lower loss.strength, which is {self.loss.strength:g}, or balance a subspace."
+        if ratio > self.overshoot:
+            raise FloatingPointError(
+                f"the predicted poses overshoot: they stray {ratio:.2f} times as far from the mean "
+                f"pose as the labels do, in squares; at most {self.overshoot} is allowed. {advice}"
+            )
+        lowest = min(self.scales().values(), default=1.0)
+        if lowest < self.collapse:
+            raise FloatingPointError(
+                f"sigma collapsed to {lowest:.3g}, below {self.collapse}: labels far apart let the "
+                f"balancing term be won by overshooting. {advice}"
+            )
+
+    @torch.no_grad()
+    def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
+        """The weighted terms, for the log and for the error if the loss is not finite."""
+        training = self.loss.training
+        self.loss.eval()  # looking must not push labels into a queue
+        parts = self.parts(pred.detach().float(), batch["target"])
+        self.loss.train(training)
+        weighted = {name: self.scale[name] * float(part) for name, part in parts.items()}
+        return weighted | self.scales()
+
+    def scales(self) -> dict[str, float]:
+        """sigma, its mean where there is one per dimension."""
+        likelihood = self.loss.likelihood
+        symbol = getattr(likelihood, "symbol", None)
+        if symbol is None:
+            return {}
+        return {symbol: float(getattr(likelihood, symbol).detach().mean())}
+
+    @torch.no_grad()
+    def show(self, log: Log, test: dict[str, NDArray], step: int) -> None:
+        """Some true and predicted meshes, for TensorBoard's mesh plugin."""
+        some = np.linspace(0, len(test["pred"]) - 1, min(4, len(test["pred"]))).astype(int)
+        body = SMPL(self.body.folder)
+        faces = torch.from_numpy(body.faces).expand(len(some), -1, -1)
+        for name in ("target", "pred"):
+            rows = torch.from_numpy(test[name][some])
+            vertices = body.vertices(rows[:, :216].unflatten(1, (24, 3, 3)), rows[:, 216:226])
+            log.mesh(name, vertices * torch.tensor([1.0, -1, -1]), faces, step)  # y is up there
+
+    def constant_keys(self) -> set[str]:
+        """The keys of the state dict that training cannot change: the body's, and frozen ones."""
+        keys = {f"model.{key}" for key in self.model.constant_keys()}
+        return keys | {f"body.{key}" for key in self.body.state_dict()}
+
+
+def keypoint_error(pred: Tensor, target: Tensor) -> Tensor:
+    """Mean of confidence x square over the ground-truth joints: (N, 49, 2), (N, 147) -> ().
+
+    The mean is over all 49 joints, as SPIN's is, though OpenPose's 25 count nothing.
+    """
+    true = target.unflatten(1, (49, 3))
+    weight = true[..., 2:].clone()
+    weight[:, : GROUND_TRUTH.start] = 0
+    return (weight * (pred - true[..., :2]).square()).mean()
+
+
+def joint_error(pred: Tensor, target: Tensor, has_joints: Tensor) -> Tensor:
+    """Mean square about the pelvis, where there are joints: (N, 49, 3), (N, 96), (N, 1) -> ()."""
+    rows = has_joints[:, 0] > 0
+    if not rows.any():
+        return pred.sum() * 0
+    pred, true = pred[rows, GROUND_TRUTH], target[rows].unflatten(1, (24, 4))
+    points, weight = true[..., :3], true[..., 3:]
+    pred = pred - pred[:, HIPS].mean(1, keepdim=True)
+    points = points - points[:, HIPS].mean(1, keepdim=True)
+    return (weight * (pred - points).square()).mean()
+
+
+def fit_error(joints: Tensor, keypoints: Tensor) -> Tensor:
+    """The reprojection error of fits, with the camera that suits each best.
+
+    (N, 49, 3), (N, 147) -> (N,): mean over joints of confidence^2 rho(pixels), where
+    rho(x) = 100^2 x^2 / (100^2 + x^2). With f (X + t) = x (Z + t_z), the camera's place t is a
+    linear least-squares problem over the ground-truth joints.
+    """
+    true = keypoints.unflatten(1, (49, 3))
+    pixels, confidence = true[..., :2] * IMAGE / 2, true[..., 2]
+    p, q, w = joints[:, GROUND_TRUTH], pixels[:, GROUND_TRUTH], confidence[:, GROUND_TRUTH]
+    zero, one = torch.zeros_like(w), torch.full_like(w, FOCAL)
+    rows = [torch.stack([one, zero, -q[..., 0]], -1), torch.stack([zero, one, -q[..., 1]], -1)]
+    values = [q[..., i] * p[..., 2] - FOCAL * p[..., i] for i in range(2)]
+    weight = w.sqrt().repeat(1, 2)[..., None]
+    matrix = (weight * torch.cat(rows, 1)).double()  # (N, 48, 3)
+    value = (weight * torch.cat(values, 1)[..., None]).double()
+    # a person without keypoints has no camera: the small ridge keeps the system solvable
+    ridge = 1e-6 * torch.eye(3, dtype=torch.float64, device=joints.device)
+    place = torch.linalg.solve(matrix.mT @ matrix + ridge, matrix.mT @ value).to(joints)
+    points = joints + place.mT
+    error = (FOCAL * points[..., :2] / points[..., 2:] - pixels).square()
+    robust = (1e4 * error / (1e4 + error)).sum(-1)
+    return (confidence.square() * robust).mean(1)

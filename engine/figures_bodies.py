@@ -1,0 +1,227 @@
+"""The figures of IHMR, from finished runs: see `draw`. A plot is a function (data, ax) -> ax.
+
+V: vertices; N: test people; R = 100 rarity regions.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+
+from engine import build
+from engine.body_metrics import NEUTRAL, BodyMetrics
+from engine.files import whole
+from metrics.groups import REGIONS, rarity_regions
+from models.rotations import geodesic, matrix_from_6d
+from models.smpl import read_mean
+
+# In the colour-blind-safe palette of Okabe and Ito, the baseline yellow as in every figure.
+COLOURS = {"SPIN-RT": "#E69F00", "BMC": "#56B4E9", "GAI": "#D55E00", "Balanced L1": "#009E73"}
+BASELINE, BALANCED = "SPIN-RT", ("BMC", "GAI", "Balanced L1")
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "savefig.bbox": "tight",
+    "savefig.dpi": 120,
+}
+
+
+def draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Path]:
+    """All figures of a finished table into `folder`; runs is {row: the folders of its seeds}."""
+    with mpl.rc_context(STYLE):
+        return _draw(cfg, runs, folder)
+
+
+def _draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Path]:
+    run: Any = OmegaConf.load(Path(runs[BASELINE][0]) / "config.yaml")
+    metrics: BodyMetrics = instantiate(run.metrics)
+    rows = [row for row in (BASELINE, *BALANCED) if row in runs]
+    tests = {row: [np.load(Path(one) / "predictions.npz") for one in runs[row]] for row in rows}
+    target = torch.from_numpy(tests[BASELINE][0]["test_target"])
+    found = {
+        row: [_errors(metrics, one["test_pred"], target) for one in tests[row]] for row in rows
+    }
+    rarity = found[BASELINE][0][1]
+    errors = {row: np.mean([error for error, _ in found[row]], 0) for row in rows}
+    best = min((row for row in rows if row != BASELINE), key=lambda row: _balanced(runs[row]))
+
+    figures = {"sweep": Figure(figsize=(9, 3)), "gain": Figure(figsize=(6, 3))}
+    sweep(runs, figures["sweep"].subplots(1, 3))
+    gain(errors, rarity, figures["gain"].subplots())
+    figures["poses"] = Figure(figsize=(6, 3))
+    pose_distribution(run, figures["poses"].subplots())
+    preds = {row: tests[row][0]["test_pred"] for row in (BASELINE, best)}
+    figures["panels"] = panels(run, metrics, preds, target, rarity)
+    return [
+        _save(figure, folder / f"{cfg.table.name}{cfg.paths.suffix}_{name}.png")
+        for name, figure in figures.items()
+    ]
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as file:
+        figure.savefig(file, format="png")
+    return path
+
+
+def _errors(metrics: BodyMetrics, pred: NDArray, target: torch.Tensor) -> tuple[NDArray, NDArray]:
+    """MPVPE (N,) and rarity (N,) in millimetres."""
+    parts = [
+        metrics.errors(p, t)
+        for p, t in zip(torch.from_numpy(pred).split(64), target.split(64), strict=True)
+    ]
+    return (
+        torch.cat([errors["mpvpe"] for errors, _ in parts]).numpy(),
+        torch.cat([rarity for _, rarity in parts]).numpy(),
+    )
+
+
+def _balanced(folders: list[str]) -> float:
+    return float(np.mean([_metrics(one)["metrics"]["test/bmpvpe"] for one in folders]))
+
+
+def _metrics(folder: str) -> dict[str, Any]:
+    return json.loads((Path(folder) / "metrics.json").read_text())
+
+
+def sweep(runs: dict[str, list[str]], axes: Any) -> Any:
+    """Strength against bMPVPE on validation and on the test set, and its 5% tail: means over seeds.
+
+    A cross at the upper edge is a strength at which some seed diverged.
+    """
+    keys = ("val/bmpvpe", "test/bmpvpe", "test/bmpvpe_tail5")
+    titles = ("validation, where it is chosen", "test", "test, 5% tail")
+    base = [_metrics(one)["metrics"] for one in runs[BASELINE]]
+    for ax, key, title in zip(axes, keys, titles, strict=True):
+        ax.axhline(
+            np.mean([one[key] for one in base]), color=COLOURS[BASELINE], ls="--", label=BASELINE
+        )
+        for row in (row for row in BALANCED if row in runs):
+            strengths, means, diverged = _sweep_of(runs[row], key)
+            if strengths:
+                ax.plot(strengths, means, "o-", ms=3, color=COLOURS[row], label=row)
+            top = ax.get_xaxis_transform()
+            ax.plot(diverged, [0.98] * len(diverged), "x", color=COLOURS[row], transform=top)
+        ax.set(xscale="log", xlabel="strength", ylabel="bMPVPE (mm)", title=title)
+    axes[0].legend()
+    return axes
+
+
+def _sweep_of(folders: list[str], key: str) -> tuple[list[float], list[float], list[float]]:
+    """Strengths that every seed finished, their mean metric, and strengths that diverged."""
+    done = [_metrics(one) for one in folders]
+    diverged = {float(value) for one in done for value in one.get("diverged", {})}
+    values: dict[float, list[float]] = {}
+    for one in done:
+        for value, place in one.get("candidate_runs", {}).items():
+            values.setdefault(float(value), []).append(_metrics(place)["metrics"][key])
+    whole_rows = sorted(value for value in values if value not in diverged)
+    means = [float(np.mean(values[value])) for value in whole_rows]
+    return whole_rows, means, sorted(diverged)
+
+
+def gain(errors: dict[str, NDArray], rarity: NDArray, ax: Axes, groups: int = 20) -> Axes:
+    """How much lower the error is than SPIN-RT's, from common to rare poses.
+
+    The R regions are shown five at a time, each the mean of its regions, as bMPVPE is of all.
+    """
+    regions = rarity_regions(torch.from_numpy(rarity)).numpy()
+    place = np.arange(groups)
+    for number, row in enumerate(row for row in errors if row != BASELINE):
+        difference = errors[BASELINE] - errors[row]
+        means = [
+            difference[regions == r].mean() if (regions == r).any() else np.nan
+            for r in range(REGIONS)
+        ]
+        blocks = np.array(means).reshape(groups, -1)
+        seen = ~np.isnan(blocks).all(1)
+        heights = np.array([np.nanmean(block) for block in blocks[seen]])
+        ax.bar(place[seen] + 0.25 * (number - 1), heights, 0.25, color=COLOURS[row], label=row)
+    ax.axhline(0, color="0.3", lw=0.8)
+    ax.set(
+        xlabel="rarity region, from the mean pose to the rarest (of 20)",
+        ylabel="MPVPE below SPIN-RT's (mm)",
+    )
+    ax.legend()
+    return ax
+
+
+def pose_distribution(run: DictConfig, ax: Axes) -> Axes:
+    """The training poses over 100 regions of their geodesic distance to the mean pose."""
+    labels = build.dataset(run, "train").labels
+    poses = torch.from_numpy(labels[np.isfinite(labels).all(1)]).unflatten(1, (24, 3, 3))
+    mean = matrix_from_6d(read_mean(run.metrics.mean)[0].unflatten(-1, (24, 6)))
+    degrees = torch.rad2deg(geodesic(poses, mean).mean(1)).numpy()
+    ax.hist(degrees, REGIONS, color="#0072B2")
+    ax.set(
+        xlabel="mean geodesic distance to the mean pose (degrees)",
+        ylabel="training poses",
+        yscale="log",
+    )
+    return ax
+
+
+def panels(
+    run: DictConfig,
+    metrics: BodyMetrics,
+    preds: dict[str, NDArray],
+    target: torch.Tensor,
+    rarity: NDArray,
+    people: int = 5,
+) -> Figure:
+    """People of the rarest tenth, evenly spaced in rarity: the image, then the truth and each
+    prediction from the front and from the side."""
+    order = np.argsort(-rarity)[: max(len(rarity) // 10, people)]
+    chosen = order[np.linspace(0, len(order) - 1, people).astype(int)]
+    dataset = build.dataset(run, "test")
+    shapes = {"truth": target[chosen]}
+    shapes |= {row: torch.from_numpy(pred[chosen]) for row, pred in preds.items()}
+    genders = {"truth": target[chosen, -1].long()}
+    figure = Figure(figsize=(1.5 * (1 + 2 * len(shapes)), 1.6 * people))
+    axes = figure.subplots(people, 1 + 2 * len(shapes))
+    for line, index in enumerate(chosen):
+        axes[line, 0].imshow(dataset.image(int(index)))
+    for place, (name, rows) in enumerate(shapes.items()):
+        neutral = torch.full((people,), NEUTRAL)
+        with torch.no_grad():
+            meshes = metrics._mesh(
+                rows[:, :216].unflatten(1, (24, 3, 3)),
+                rows[:, 216:226],
+                genders.get(name, neutral),
+            ).numpy()
+        colour = COLOURS.get(name, "0.6")
+        for line, vertices in enumerate(meshes):
+            side = vertices[:, [2, 1, 0]] * np.array([-1, 1, 1])
+            for column, view in enumerate((vertices, side)):
+                mesh(view, metrics.bodies[0].faces, axes[line, 1 + 2 * place + column], colour)
+        axes[0, 1 + 2 * place].set_title(name)
+    for ax in axes.flat:
+        ax.axis("off")
+    return figure
+
+
+def mesh(vertices: NDArray, faces: Any, ax: Axes, colour: str) -> Axes:
+    """(V, 3) seen along +z with y down, shaded, the farthest triangles first."""
+    corners = vertices[faces]
+    normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normal /= np.linalg.norm(normal, axis=1, keepdims=True) + 1e-12
+    order = np.argsort(-corners[:, :, 2].mean(1))
+    light = 0.35 + 0.65 * np.abs(normal[order, 2])
+    shades = light[:, None] * np.array(to_rgb(colour))
+    ax.add_collection(PolyCollection(corners[order][:, :, :2].tolist(), facecolors=shades))
+    middle = (vertices.max(0) + vertices.min(0)) / 2
+    ax.set(xlim=(middle[0] - 1, middle[0] + 1), ylim=(middle[1] + 1, middle[1] - 1), aspect="equal")
+    return ax

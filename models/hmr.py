@@ -1,0 +1,149 @@
+"""HMR, the network of SPIN: image features, then a regressor that corrects its own guess.
+
+    (theta, beta, cam)_0 = mean parameters
+    (theta, beta, cam)_i+1 = (theta, beta, cam)_i + dec(drop(fc2(drop(fc1([features, ..._i])))))
+
+Three times; there is no activation between the layers. theta is 24 rotations of six numbers each.
+Stage 2 (SPIN-RT and every Balanced MSE row) keeps the features and learns the regressor anew.
+
+N: images; F: feature width.
+"""
+
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.efficientnet import EfficientNetLite0
+from models.regressor import Regressor
+from models.released import fill
+from models.resnet import ResNet
+from models.rotations import matrix_from_6d
+from models.smpl import read_mean
+
+POSE, SHAPE, CAMERA = 144, 10, 3
+Bodies = tuple[Tensor, Tensor, Tensor]  # rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3)
+
+
+class MeshRegressor(Regressor):
+    """The iterative regressor on F features; a subclass defines `features`.
+
+    Arguments:
+        width: F.
+        mean: smpl_mean_params.npz; None leaves the start at no rotation, for a checkpoint to fill.
+        hidden: width of the two layers; SPIN's is 1024.
+        dropout: after each of the two layers.
+        iterations: corrections.
+        outputs: numbers per label that the likelihood looks at, which must be those of a pose.
+    """
+
+    head_names = ("fc1", "drop1", "fc2", "drop2", "decpose", "decshape", "deccam")
+    init_pose: Tensor
+    init_shape: Tensor
+    init_cam: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        mean: str | Path | None = None,
+        hidden: int = 1024,
+        dropout: float = 0.5,
+        iterations: int = 3,
+        outputs: int = 216,
+    ):
+        super().__init__(width)
+        if outputs != 216:
+            raise ValueError(
+                f"a body's pose is 24 rotation matrices, 216 numbers; this likelihood asks for "
+                f"{outputs} outputs. Use a Gaussian, Laplace or Huber likelihood."
+            )
+        self.iterations = iterations
+        self.fc1 = nn.Linear(width + POSE + SHAPE + CAMERA, hidden)
+        self.fc2 = nn.Linear(hidden, hidden)
+        self.drop1, self.drop2 = nn.Dropout(dropout), nn.Dropout(dropout)
+        self.decpose = nn.Linear(hidden, POSE)
+        self.decshape = nn.Linear(hidden, SHAPE)
+        self.deccam = nn.Linear(hidden, CAMERA)
+        self.reset_head()
+        identity = torch.eye(3)[:, :2].reshape(-1).repeat(24)
+        start = identity, torch.zeros(SHAPE), torch.tensor([0.9, 0.0, 0.0])
+        pose, shape, camera = start if mean is None else read_mean(mean)
+        self.register_buffer("init_pose", pose[None])
+        self.register_buffer("init_shape", shape[None])
+        self.register_buffer("init_cam", camera[None])
+
+    def reset_head(self) -> None:
+        """Start the regressor anew."""
+        for layer in (self.fc1, self.fc2, self.decpose, self.decshape, self.deccam):
+            layer.reset_parameters()
+        for layer in (self.decpose, self.decshape, self.deccam):
+            nn.init.xavier_uniform_(layer.weight, gain=0.01)
+
+    def freeze(self, freeze_bn: bool) -> Self:
+        """Stage 2 begins: the features stay, the regressor is learnt anew."""
+        self.reset_head()
+        return super().freeze(freeze_bn)
+
+    def head(self, features: Tensor) -> Bodies:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """(N, F) -> rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3)."""
+        starts = self.init_pose, self.init_shape, self.init_cam
+        pose, shape, camera = (start.expand(len(features), -1) for start in starts)
+        seen, guessed = self.fc1.weight.split([self.width, POSE + SHAPE + CAMERA], 1)
+        from_image = functional.linear(features, seen, self.fc1.bias)  # the same in each iteration
+        for _ in range(self.iterations):
+            x = from_image + functional.linear(torch.cat([pose, shape, camera], 1), guessed)
+            x = self.drop2(self.fc2(self.drop1(x)))
+            pose = pose + self.decpose(x)
+            shape = shape + self.decshape(x)
+            camera = camera + self.deccam(x)
+        return matrix_from_6d(pose.unflatten(-1, (24, 6))), shape, camera
+
+
+class HMR(MeshRegressor):
+    """ResNet-50 features, SPIN's checkpoint layout.
+
+    Arguments:
+        weights: SPIN's model_checkpoint.pt, or None for random weights.
+        (the others: see MeshRegressor)
+    """
+
+    def __init__(self, weights: str | Path | None = None, **options):
+        super().__init__(2048, **options)
+        trunk = ResNet(50)
+        for name, child in trunk.named_children():
+            if name != "linear":
+                self.add_module(name, child)
+        if weights is not None:
+            fill(self, weights, "spin")
+
+    features = ResNet.features
+
+
+class LiteHMR(MeshRegressor):
+    """EfficientNet-Lite0's middle layers, ImageNet weights kept as they are: for a laptop.
+
+    A body's pose is where its parts are, so the grid of features is kept: 112 channels at a
+    sixteenth of the picture's side, averaged to grid x grid places.
+    """
+
+    def __init__(self, pretrained: bool = True, grid: int = 4, **options):
+        super().__init__(112 * grid * grid, **options)
+        self.grid = grid
+        self.trunk = EfficientNetLite0(1, pretrained).trunk
+        del self.trunk._blocks[11:], self.trunk._conv_head, self.trunk._bn1
+        self.trunk.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.trunk.eval()
+        return self
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """(N, 3, H, W) -> (N, 112 grid^2), of a size near one."""
+        x = self.trunk._swish(self.trunk._bn0(self.trunk._conv_stem(x)))
+        for block in self.trunk._blocks:
+            x = block(x)
+        return functional.adaptive_avg_pool2d(x, self.grid).flatten(1) / 5

@@ -1,0 +1,203 @@
+"""SMPL: pose and shape to a posed mesh and its joints. smplx does it, from npz files only.
+
+    vertices (N, V, 3) = skinning(template + shapes . beta, theta),    joints = regressor @ vertices
+
+A folder holds SMPL_NEUTRAL.npz, SMPL_MALE.npz, SMPL_FEMALE.npz (made by scripts/prepare_smpl.py),
+J_regressor_extra.npy and J_regressor_h36m.npy. Any mesh in that format works: one that is not
+SMPL's brings `vertex_ids`, the vertices of its nose, eyes, ears, feet and finger tips.
+
+N: bodies; V: vertices (6890 for SMPL); lengths in metres, the camera looks along +z, y is down.
+"""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import smplx
+import torch
+from numpy.typing import NDArray
+from smplx.utils import Struct
+from smplx.vertex_ids import vertex_ids as known_vertex_ids
+from torch import Tensor, nn
+
+JOINTS, SHAPES = 24, 10
+FOCAL, IMAGE = 5000.0, 224.0  # SPIN's camera
+SMPL_VERTICES = 6890
+# smplx's selected vertices, in its order.
+SELECTED = [
+    *("nose", "reye", "leye", "rear", "lear", "LBigToe", "LSmallToe", "LHeel", "RBigToe"),
+    *("RSmallToe", "RHeel", "lthumb", "lindex", "lmiddle", "lring", "lpinky", "rthumb", "rindex"),
+    *("rmiddle", "rring", "rpinky"),
+]
+# SPIN's 49 joints among the 24 of the tree, the 21 selected vertices and the 9 of the extra
+# regressor: first OpenPose's 25, then the 24 that ground truth is given for.
+OPENPOSE = [24, 12, 17, 19, 21, 16, 18, 20, 0, 2, 5, 8, 1, 4, 7, *range(25, 35)]
+GROUND_TRUTH = [8, 5, 45, 46, 4, 7, 21, 19, 17, 16, 18, 20, *range(47, 54), 24, 26, 25, 28, 27]
+JOINT_MAP = OPENPOSE + GROUND_TRUTH
+# The 14 joints of the H36M regressor that 3DPW is evaluated on.
+EVALUATED = [6, 5, 4, 1, 2, 3, 16, 15, 14, 11, 12, 13, 8, 10]
+
+
+class SMPL(nn.Module):
+    """A body of one gender.
+
+    Arguments:
+        folder: where its files are.
+        gender: neutral, male or female.
+        joints_only: keep only the vertices that some joint is made of. The 49 joints are the same,
+            at a fraction of the cost: what training needs, as its losses see no vertices.
+    """
+
+    extra: Tensor
+
+    def __init__(self, folder: str | Path, gender: str = "neutral", joints_only: bool = False):
+        super().__init__()
+        self.folder = folder = Path(folder)
+        arrays = read_body(folder / f"SMPL_{gender.upper()}.npz")
+        vertices = len(arrays["v_template"])
+        extra = read_regressor(folder / "J_regressor_extra.npy", 9, vertices)
+        selected = arrays.pop("vertex_ids")
+        if joints_only:
+            seen = (arrays["J_regressor"] != 0).any(0) | (extra != 0).any(0)
+            seen[selected] = True
+            arrays, extra = _only(arrays, seen), extra[:, seen]
+            selected = (np.cumsum(seen) - 1)[selected]
+        self.faces: NDArray = arrays["f"]
+        with contextlib.redirect_stdout(io.StringIO()):  # it warns that ten shapes are only ten
+            self.body = smplx.SMPLLayer(
+                "",
+                data_struct=Struct(**arrays),
+                vertex_ids=dict(zip(SELECTED, selected.tolist(), strict=True)),
+                num_betas=SHAPES,
+            )
+        self.register_buffer("extra", torch.from_numpy(extra))
+
+    def forward(self, rotations: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, 24, 3, 3), (N, 10) -> vertices (N, V, 3), SPIN's joints (N, 49, 3)."""
+        out = self.body(
+            betas=shape,
+            global_orient=rotations[:, :1],
+            body_pose=rotations[:, 1:],
+            pose2rot=False,
+        )
+        joints = torch.cat([out.joints, self.extra @ out.vertices], 1)  # (N, 54, 3)
+        return out.vertices, joints[:, JOINT_MAP]
+
+    def vertices(self, rotations: Tensor, shape: Tensor) -> Tensor:
+        """(N, 24, 3, 3), (N, 10) -> (N, V, 3)."""
+        return self(rotations, shape)[0]
+
+
+def project(joints: Tensor, camera: Tensor) -> Tensor:
+    """The image of points by weak-perspective cameras (s, tx, ty), in [-1, 1] inside the crop.
+
+    (N, P, 3), (N, 3) -> (N, P, 2). A camera of focal length 5000 stands at [tx, ty, 2 f / (224 s)].
+    """
+    scale, tx, ty = camera.unbind(-1)
+    depth = 2 * FOCAL / (IMAGE * scale + 1e-9)
+    points = joints + torch.stack([tx, ty, depth], -1)[:, None]
+    return FOCAL / (IMAGE / 2) * points[..., :2] / points[..., 2:]
+
+
+def chunks(count: int, size: int) -> Iterator[slice]:
+    """Slices of 0..count: the memory of a mesh evaluation is that of one slice."""
+    return (slice(start, start + size) for start in range(0, count, size))
+
+
+def read_body(path: Path) -> dict[str, NDArray]:
+    """The checked arrays of a SMPL npz, `vertex_ids` (21,) among them."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such body. Make it from the official pickle with scripts/prepare_smpl.py, "
+            "or the free one with scripts/prepare_mini.py."
+        )
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: dict[str, NDArray] = dict(file)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected an npz of plain arrays; {error}") from error
+    return check_body(arrays, str(path))
+
+
+def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
+    """SMPL's arrays in the types that smplx wants, or an error that says what is wrong."""
+    keys = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
+    missing = [key for key in keys if key not in arrays]
+    if missing:
+        raise ValueError(f"{name}: expected the arrays {', '.join(keys)}; missing {missing}.")
+    vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
+    if joints != JOINTS:
+        hint = {52: " This is SMPL-H.", 55: " This is SMPL-X."}.get(joints, "")
+        raise ValueError(
+            f"{name}: expected SMPL with {JOINTS} joints, got {joints} joints and {vertices} "
+            f"vertices.{hint} Use SMPL's own model files."
+        )
+    shapes = {
+        "v_template": (vertices, 3),
+        "posedirs": (vertices, 3, 9 * (JOINTS - 1)),
+        "J_regressor": (JOINTS, vertices),
+        "weights": (vertices, JOINTS),
+        "kintree_table": (2, JOINTS),
+    }
+    for key, shape in shapes.items():
+        if arrays[key].shape != shape:
+            raise ValueError(f"{name}: {key} has shape {arrays[key].shape}, expected {shape}.")
+    if arrays["shapedirs"].shape[:2] != (vertices, 3) or arrays["shapedirs"].shape[2] < SHAPES:
+        raise ValueError(
+            f"{name}: shapedirs has shape {arrays['shapedirs'].shape}, expected ({vertices}, 3, at "
+            f"least {SHAPES})."
+        )
+    floats = ("v_template", "posedirs", "J_regressor", "weights", "shapedirs")
+    checked = {key: np.ascontiguousarray(arrays[key], np.float32) for key in floats}
+    broken = [key for key, array in checked.items() if not np.isfinite(array).all()]
+    if broken:
+        raise ValueError(f"{name}: {broken[0]} holds NaN or infinite numbers.")
+    checked["shapedirs"] = checked["shapedirs"][..., :SHAPES]
+    checked |= {key: arrays[key].astype(np.int64) for key in ("kintree_table", "f")}
+    ids = arrays.get("vertex_ids")
+    if ids is None and vertices != SMPL_VERTICES:
+        raise ValueError(
+            f"{name}: a mesh of {vertices} vertices is not SMPL's of {SMPL_VERTICES}, so it needs "
+            f"vertex_ids, the vertices of {', '.join(SELECTED[:3])}, ..."
+        )
+    known = known_vertex_ids["smplh"]  # SMPL and SMPL-H have the same mesh
+    checked["vertex_ids"] = np.array([known[key] for key in SELECTED]) if ids is None else ids
+    if checked["vertex_ids"].shape != (len(SELECTED),):
+        raise ValueError(f"{name}: expected {len(SELECTED)} vertex_ids, got {ids.shape}.")  # pyright: ignore
+    return checked
+
+
+def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:
+    """(joints, vertices) float32."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such joint regressor; it comes with SPIN's data.")
+    array = np.load(path, allow_pickle=False)
+    if array.shape != (joints, vertices):
+        raise ValueError(
+            f"{path}: expected a regressor of {joints} joints from {vertices} vertices, got shape "
+            f"{array.shape}; it belongs to another body."
+        )
+    return np.ascontiguousarray(array, np.float32)
+
+
+def read_mean(path: str | Path) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean pose (144,) as (24, 3, 2) columns, shape (10,) and camera (3,)."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such mean parameters; they come with SPIN's data.")
+    sizes = {"pose": 144, "shape": SHAPES, "cam": 3}
+    with np.load(path, allow_pickle=False) as file:
+        found = {key: file[key].reshape(-1) for key in sizes if key in file}
+    wrong = [key for key, size in sizes.items() if key not in found or len(found[key]) != size]
+    if wrong:
+        raise ValueError(f"{path}: expected pose (144,), shape (10,) and cam (3,); check {wrong}.")
+    pose, shape, camera = (torch.from_numpy(found[key].astype(np.float32)) for key in sizes)
+    return pose, shape, camera
+
+
+def _only(arrays: dict[str, NDArray], seen: NDArray) -> dict[str, NDArray]:
+    """The body without the vertices that nothing looks at; faces no longer make sense."""
+    kept = {key: arrays[key][seen] for key in ("v_template", "shapedirs", "posedirs", "weights")}
+    regressor = arrays["J_regressor"][:, seen]
+    return {**arrays, **kept, "J_regressor": regressor, "f": np.zeros((0, 3), np.int64)}

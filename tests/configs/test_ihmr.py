@@ -1,0 +1,51 @@
+"""Every experiment of IHMR composes, builds and runs two steps an epoch, on tiny pictures."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.run import CONFIGS, composed, run
+from tests.engine.tiny_bodies import config
+
+ROWS = sorted(path.stem for path in (CONFIGS / "experiment" / "ihmr").glob("*.yaml"))
+VARIANTS = {
+    "subspace": "loss.prior.subspace=4",
+    "per_joint": "loss.prior.per_joint=true",
+    "tangent": "loss.coordinates.kind=tangent",
+    "axis_angle": "loss.coordinates.kind=axis_angle",
+    "rot6d": "loss.coordinates.kind=rot6d",
+    "per_dimension": "loss.likelihood.per_dimension=true",
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_runs(row: str, bodies: Path, tmp_path: Path):
+    done = run(config(bodies, tmp_path, f"ihmr/{row}"))
+    assert done["metrics"]["test/bmpvpe_tail5"] is None or done["metrics"]["test/bmpvpe"] > 0
+    assert {"test/bmpjpe", "test/bpa_mpjpe_tail10", "val/bmpvpe"} <= set(done["metrics"])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_run(variant: str, bodies: Path, tmp_path: Path):
+    cfg = config(bodies, tmp_path, "ihmr/gai", VARIANTS[variant], "choose=null")
+    assert run(cfg)["metrics"]["test/bmpvpe"] > 0
+
+
+def test_presets_hold_the_settings_of_paper_and_release():
+    paper = composed("train", ["experiment=ihmr/gai"])
+    official = composed("train", ["experiment=ihmr/gai", "preset=official"])
+    assert (paper.trainer.epochs, paper.trainer.batch_size, paper.components) == (20, 128, 16)
+    assert paper.optim.optimizer.lr == 1e-4
+    assert paper.loss.likelihood.sigma == 1.0
+    assert paper.optim.loss_lr == 1e-2
+    assert dict(paper.objective.scale) == {
+        **{"keypoints": 300, "joints": 300, "pose": 60, "shape": 0.06, "camera": 60}
+    }
+    assert paper.metrics.vertices == "neutral"
+    assert paper.choose.key == "loss.strength"
+    assert official.loss.strength == pytest.approx(1 / 24, rel=1e-5)
+    assert official.choose is None
+    assert official.metrics.vertices == "gt"
+    assert composed("train", ["experiment=ihmr/spin"]).trainer.epochs == 0
+    shares = [one.probability for one in paper.dataset.train.values()]
+    assert sum(shares) == pytest.approx(1)

@@ -1,0 +1,82 @@
+"""Priors of blocks and of subspaces against the mixtures that they are special cases of."""
+
+import pytest
+import torch
+
+from losses import BalancedLoss, Batch, Flat, Gaussian, GaussianMixture, Product, Subspace
+
+
+def mixture(dims: int, seed: int, components: int = 1) -> GaussianMixture:
+    generator = torch.Generator().manual_seed(seed)
+    root = torch.randn(components, dims, dims, generator=generator, dtype=torch.float64)
+    means = torch.randn(components, dims, generator=generator, dtype=torch.float64)
+    weights = torch.ones(components, dtype=torch.float64)
+    return GaussianMixture(weights, means, root @ root.mT + torch.eye(dims))
+
+
+@pytest.fixture
+def rows() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    pred, target = torch.randn(2, 7, 4, generator=generator, dtype=torch.float64)
+    return pred.requires_grad_(), target
+
+
+def test_a_product_is_the_mixture_of_block_diagonal_covariance(rows):
+    one, two = mixture(2, 0), mixture(2, 1)
+    covariance = torch.block_diag(one.covariances[0], two.covariances[0])
+    joint = GaussianMixture(torch.ones(1), torch.cat([one.means, two.means], 1), covariance[None])
+    likelihood = Gaussian(0.7)
+    apart = Product([one, two]).log_evidence(likelihood, *rows)
+    # 1e-5: sigma is float32
+    torch.testing.assert_close(
+        apart, joint.log_evidence(likelihood, *rows), rtol=1e-5, atol=1e-5, check_dtype=False
+    )
+    torch.testing.assert_close(
+        Product([one, two]).log_prob(rows[1]), joint.log_prob(rows[1]), check_dtype=False
+    )
+
+
+def test_a_whole_subspace_is_the_prior_itself(rows):
+    prior, likelihood = mixture(4, 2, components=3), Gaussian(0.7)
+    turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(1)))[0]
+    turned = GaussianMixture(
+        prior.weights,
+        prior.means @ turn.double(),
+        turn.double().mT @ prior.covariances @ turn.double(),
+    )
+    made = Subspace(turned, turn).log_evidence(likelihood, *rows)
+    # 1e-5: the basis and sigma are float32
+    torch.testing.assert_close(
+        made, prior.log_evidence(likelihood, *rows), rtol=1e-5, atol=1e-5, check_dtype=False
+    )
+
+
+def test_outside_the_subspace_nothing_is_balanced(rows):
+    """The gradient of the balancing term lies in the subspace; elsewhere the loss is MSE's."""
+    pred, target = rows
+    basis = torch.eye(4)[:, :2]
+    balanced = BalancedLoss(Gaussian(0.7), Subspace(mixture(2, 3), basis))(pred, target)
+    plain = BalancedLoss(Gaussian(0.7), Flat())(pred, target)
+    (gap,) = torch.autograd.grad(balanced - plain, pred)
+    assert gap[:, :2].abs().min() > 1e-6
+    torch.testing.assert_close(gap[:, 2:], torch.zeros_like(gap[:, 2:]))
+
+
+def test_blocks_of_batch_labels(rows):
+    """An oracle in loops: each block's labels, mixed over the batch on their own."""
+    pred, target = (r.detach() for r in rows)
+    sigma, expected = 0.8, torch.zeros(7, dtype=torch.float64)
+    for i in range(7):
+        for block in (slice(0, 2), slice(2, 4)):
+            noise = torch.distributions.Normal(pred[i, block], sigma)
+            each = torch.stack([noise.log_prob(target[j, block]).sum() for j in range(7)])
+            expected[i] += torch.logsumexp(each, 0)
+    made = Product([Batch(), Batch()]).log_evidence(Gaussian(sigma), pred, target)
+    torch.testing.assert_close(made, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_bad_input(rows):
+    with pytest.raises(ValueError, match="orthonormal columns"):
+        Subspace(mixture(2, 0), torch.ones(4, 2))
+    with pytest.raises(ValueError, match="4 dimensions cannot be cut into 3 equal blocks"):
+        Product([Batch()] * 3).log_evidence(Gaussian(1.0), *rows)

@@ -1,0 +1,88 @@
+"""SPIN's layout loads with no key missing or unexpected, and the regressor starts at the mean."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.hmr import HMR, MeshRegressor
+from models.released import load
+from models.rotations import matrix_from_6d
+from models.smpl import read_mean
+
+
+@pytest.fixture(scope="module")
+def network() -> HMR:
+    torch.manual_seed(0)
+    return HMR().eval()
+
+
+def test_the_layout_is_spins(network: HMR):
+    """Facts about the public file: 331 tensors, these names and shapes among them."""
+    shapes = {key: tuple(value.shape) for key, value in network.state_dict().items()}
+    assert len(shapes) == 331
+    expected = {
+        **{"init_pose": (1, 144), "init_shape": (1, 10), "init_cam": (1, 3)},
+        **{"conv1.weight": (64, 3, 7, 7), "layer1.0.downsample.0.weight": (256, 64, 1, 1)},
+        **{"layer4.2.bn3.running_var": (2048,), "layer4.2.bn3.num_batches_tracked": ()},
+        **{"fc1.weight": (1024, 2205), "fc2.weight": (1024, 1024), "decpose.weight": (144, 1024)},
+        **{"decshape.bias": (10,), "deccam.weight": (3, 1024)},
+    }
+    assert {key: shapes[key] for key in expected} == expected
+
+
+def test_it_loads_and_predicts(network: HMR, tmp_path: Path):
+    torch.save({"model": network.state_dict(), "epoch": 3}, tmp_path / "spin.pt")
+    model = load(tmp_path / "spin.pt", "spin")
+    assert not model.training
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        rotations, shape, camera = model(x)
+        assert (rotations.shape, shape.shape, camera.shape) == ((2, 24, 3, 3), (2, 10), (2, 3))
+        for ours, theirs in zip(model(x), network(x), strict=True):
+            assert torch.equal(ours, theirs)
+    torch.save({"state_dict": {}}, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match=r"other\.pt: expected a dict with `model`"):
+        load(tmp_path / "other.pt", "spin")
+
+
+def test_it_starts_at_the_mean_and_corrects_it_three_times(bodies: Path):
+    path = bodies / "ihmr" / "smpl_mean_params.npz"
+    head = MeshRegressor(8, mean=path, hidden=16).eval()
+    pose, _, camera = read_mean(path)
+    for layer in (head.decpose, head.decshape, head.deccam):
+        torch.nn.init.zeros_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
+    torch.nn.init.constant_(head.decshape.bias, 0.1)
+    rotations, shape, made = head.head(torch.randn(5, 8))
+    mean = matrix_from_6d(pose.unflatten(0, (24, 6)))
+    torch.testing.assert_close(rotations, mean.expand(5, -1, -1, -1))
+    torch.testing.assert_close(shape, torch.full((5, 10), 0.3))
+    torch.testing.assert_close(made, camera.expand(5, -1))
+
+
+def test_an_iteration_is_the_layers_one_after_the_other():
+    """fc1 is applied in two parts, features and guess; an oracle applies it to both at once."""
+    torch.manual_seed(1)
+    head = MeshRegressor(8, hidden=16, iterations=1).eval()
+    features = torch.randn(3, 8)
+    start = torch.cat([head.init_pose, head.init_shape, head.init_cam], 1).expand(3, -1)
+    hidden = head.fc2(head.fc1(torch.cat([features, start], 1)))
+    rotations, shape, camera = head.head(features)
+    pose = (head.init_pose + head.decpose(hidden)).unflatten(1, (24, 6))
+    torch.testing.assert_close(rotations, matrix_from_6d(pose))
+    torch.testing.assert_close(shape, head.decshape(hidden))
+    torch.testing.assert_close(camera, head.init_cam + head.deccam(hidden))
+
+
+def test_stage_two_learns_the_regressor_anew(network: HMR):
+    before = network.fc1.weight.detach().clone()
+    network.freeze(freeze_bn=True)
+    assert not torch.equal(network.fc1.weight, before)
+    learned = {key.split(".")[0] for key, p in network.named_parameters() if p.requires_grad}
+    assert learned == {"fc1", "fc2", "decpose", "decshape", "deccam"}
+
+
+def test_a_likelihood_of_another_width():
+    with pytest.raises(ValueError, match="216 numbers; this likelihood asks for 50"):
+        MeshRegressor(8, outputs=50)

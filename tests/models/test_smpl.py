@@ -1,0 +1,89 @@
+"""The body obeys the laws of a rigid motion, and wrong files are refused by name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models.rotations import matrix_from_axis_angle
+from models.smpl import SMPL, check_body, project, read_body, read_mean, read_regressor
+
+
+@pytest.fixture(scope="module")
+def body(bodies: Path) -> SMPL:
+    return SMPL(bodies / "ihmr")
+
+
+def random_body(count: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    turns = matrix_from_axis_angle(0.4 * torch.randn(count, 24, 3, generator=generator))
+    return turns, torch.randn(count, 10, generator=generator)
+
+
+def test_the_rest_pose_is_the_template(body: SMPL, bodies: Path):
+    still = torch.eye(3).expand(1, 24, 3, 3)
+    arrays = read_body(bodies / "ihmr" / "SMPL_NEUTRAL.npz")
+    vertices = body.vertices(still, torch.zeros(1, 10))[0]
+    torch.testing.assert_close(vertices, torch.from_numpy(arrays["v_template"]))
+    taller = body.vertices(still, torch.eye(1, 10))[0] - vertices
+    torch.testing.assert_close(
+        taller, torch.from_numpy(arrays["shapedirs"][..., 0]), atol=1e-6, rtol=0
+    )
+
+
+def test_turning_the_root_turns_everything_about_the_pelvis(body: SMPL):
+    turns, shape = random_body()
+    turn = matrix_from_axis_angle(torch.tensor([0.3, -1.0, 0.5]))
+    before, joints = body(turns, shape)
+    turned = turns.clone()
+    turned[:, 0] = turn @ turns[:, 0]
+    after, joints_after = body(turned, shape)
+    pelvis = joints[:, 8:9]  # OpenPose's middle of the hips is SMPL's root
+    expected = (before - pelvis) @ turn.mT + pelvis
+    torch.testing.assert_close(after, expected, atol=1e-5, rtol=0)  # float32 over a metre
+    torch.testing.assert_close(joints_after[:, 8:9], pelvis)
+
+
+def test_joints_only_gives_the_same_joints(body: SMPL, bodies: Path):
+    turns, shape = random_body()
+    few = SMPL(bodies / "ihmr", joints_only=True)
+    assert few.body.v_template.shape[0] < body.body.v_template.shape[0] / 5
+    torch.testing.assert_close(few(turns, shape)[1], body(turns, shape)[1], atol=1e-5, rtol=0)
+
+
+def test_it_has_nothing_to_learn(body: SMPL):
+    assert not list(body.parameters())
+
+
+def test_weak_perspective():
+    """A point at depth zero lands at s (X + tx), up to the perspective of a far camera."""
+    points = torch.tensor([[[0.3, -0.2, 0.0], [0.0, 0.5, 0.0]]])
+    camera = torch.tensor([[0.9, 0.1, -0.05]])
+    expected = 0.9 * (points[..., :2] + torch.tensor([0.1, -0.05]))
+    torch.testing.assert_close(project(points, camera), expected)
+
+
+def test_bad_files(bodies: Path, tmp_path: Path):
+    arrays = dict(np.load(bodies / "ihmr" / "SMPL_MALE.npz"))
+    with pytest.raises(FileNotFoundError, match=r"none\.npz: no such body"):
+        read_body(tmp_path / "none.npz")
+    x = {**arrays, "J_regressor": np.zeros((55, 10475)), "v_template": np.zeros((10475, 3))}
+    with pytest.raises(ValueError, match=r"a\.pkl.*55 joints and 10475 vertices. This is SMPL-X"):
+        check_body(x, "a.pkl")
+    with pytest.raises(ValueError, match=r"missing.*weights"):
+        check_body({k: v for k, v in arrays.items() if k != "weights"}, "a")
+    with pytest.raises(ValueError, match="posedirs has shape"):
+        check_body({**arrays, "posedirs": arrays["posedirs"][:, :, :9]}, "a")
+    with pytest.raises(ValueError, match="v_template holds NaN"):
+        check_body({**arrays, "v_template": np.full_like(arrays["v_template"], np.nan)}, "a")
+    with pytest.raises(ValueError, match="needs vertex_ids"):
+        check_body({k: v for k, v in arrays.items() if k != "vertex_ids"}, "a")
+    np.save(tmp_path / "r.npy", np.zeros((9, 6890)))
+    with pytest.raises(ValueError, match=r"r\.npy.*9 joints from 2400 vertices.*\(9, 6890\)"):
+        read_regressor(tmp_path / "r.npy", 9, 2400)
+    with pytest.raises(FileNotFoundError, match=r"q\.npy: no such joint regressor"):
+        read_regressor(tmp_path / "q.npy", 9, 2400)
+    np.savez(tmp_path / "m.npz", pose=np.zeros(72), shape=np.zeros(10), cam=np.zeros(3))
+    with pytest.raises(ValueError, match=r"m\.npz.*check \['pose'\]"):
+        read_mean(tmp_path / "m.npz")

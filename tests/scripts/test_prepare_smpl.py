@@ -1,0 +1,79 @@
+"""SMPL's pickles become npz without chumpy, and a pickle that is a program runs nothing."""
+
+import os
+import pickle
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csc_matrix
+
+from scripts.prepare_smpl import read_pickle
+from synthetic.body import smpl_arrays
+
+
+def write_like_chumpy(path: Path, **changes) -> dict[str, np.ndarray]:
+    """A pickle in SMPL's layout: a chumpy array, a sparse regressor, and arrays."""
+    module = types.ModuleType("chumpy.ch")
+
+    class Ch:
+        def __init__(self, x):
+            self.x = x
+
+    Ch.__module__, Ch.__qualname__ = "chumpy.ch", "Ch"
+    module.Ch = Ch  # pyright: ignore[reportAttributeAccessIssue]
+    sys.modules |= {"chumpy": types.ModuleType("chumpy"), "chumpy.ch": module}
+    arrays = {**smpl_arrays("neutral"), **changes}
+    content = {**arrays, "shapedirs": Ch(arrays["shapedirs"]), "bs_type": "lrotmin"}
+    content["J_regressor"] = csc_matrix(arrays["J_regressor"])
+    try:
+        path.write_bytes(pickle.dumps(content, protocol=2))
+    finally:
+        del sys.modules["chumpy"], sys.modules["chumpy.ch"]
+    return arrays
+
+
+@pytest.fixture
+def full_size(monkeypatch: pytest.MonkeyPatch):
+    """Our mesh passes for SMPL's own: pickles hold no vertex_ids."""
+    monkeypatch.setattr("models.smpl.SMPL_VERTICES", 2400)
+
+
+def test_arrays_come_out_as_they_went_in(tmp_path: Path, full_size):
+    arrays = write_like_chumpy(tmp_path / "smpl.pkl")
+    assert "chumpy" not in sys.modules
+    made = read_pickle(tmp_path / "smpl.pkl")
+    for key in ("v_template", "shapedirs", "J_regressor", "weights", "f"):
+        np.testing.assert_array_equal(made[key], arrays[key])
+
+
+class Malicious:
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.system, (f"touch {self.path}",))
+
+
+def test_code_is_not_run(tmp_path: Path):
+    path = tmp_path / "evil.pkl"
+    path.write_bytes(pickle.dumps({"v_template": Malicious(tmp_path / "trace")}))
+    with pytest.raises(ValueError, match=r"evil\.pkl.*system.*Nothing of it was executed"):
+        read_pickle(path)
+    assert not (tmp_path / "trace").exists()
+
+
+def test_other_files(tmp_path: Path, full_size):
+    with pytest.raises(FileNotFoundError, match=r"a\.pkl: no such file"):
+        read_pickle(tmp_path / "a.pkl")
+    (tmp_path / "cut.pkl").write_bytes(pickle.dumps({"f": np.zeros(9)})[:20])
+    with pytest.raises(ValueError, match=r"cut\.pkl: expected one of SMPL's pickles"):
+        read_pickle(tmp_path / "cut.pkl")
+    write_like_chumpy(tmp_path / "x.pkl", J_regressor=np.zeros((55, 2400)))
+    with pytest.raises(ValueError, match=r"x\.pkl.*This is SMPL-X"):
+        read_pickle(tmp_path / "x.pkl")
+    (tmp_path / "l.pkl").write_bytes(pickle.dumps([1]))
+    with pytest.raises(ValueError, match=r"l\.pkl: expected a dict of arrays, got list"):
+        read_pickle(tmp_path / "l.pkl")
