@@ -103,6 +103,7 @@ def _about(cfg: DictConfig, backbone: Path) -> dict[str, Any]:
         "files": files_of(data),
         "features": OmegaConf.to_container(cfg.features, resolve=True),
         "precision": str(cfg.trainer.precision),
+        "holds": ["features", "targets"],
     }
 
 
