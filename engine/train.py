@@ -96,8 +96,9 @@ class Loop:
         return self.epoch * self.order.steps + self.step
 
     def train(self) -> None:
-        """All epochs that are still to do, each followed by validation and a checkpoint."""
+        """All epochs that are still to do, each followed by a checkpoint, and `every` few by validation."""
         epochs, steps = self.cfg.trainer.epochs, self.order.steps
+        every = self.cfg.select.get("every", 1)  # epochs from one validation to the next
         self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
         self.clock = time.perf_counter()
         if epochs == 0:  # a released model, taken as it is
@@ -106,16 +107,21 @@ class Loop:
             self.train_epoch()
             self.objective.end_epoch()
             self.agree()
-            report, _ = evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)
             self.epoch, self.step = self.epoch + 1, 0
-            self.log.scalars({f"val/{k}": v for k, v in report.items()}, self.steps_done)
-            self.keep_if_best(report[self.cfg.select.metric])
+            if self.epoch % every == 0 or self.epoch == epochs:
+                self.validate()
             self.save()
-            self.log.info(
-                f"epoch {self.epoch}/{epochs}  "
-                + "  ".join(f"val/{key} {report[key]:.3f}" for key in self.cfg.log.show)
-                + "".join(f"  {key} {value:.3f}" for key, value in self.objective.scales().items())
-            )
+
+    def validate(self) -> None:
+        """The report of the validation split; the epoch is kept if it is the best so far."""
+        report, _ = evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)
+        self.log.scalars({f"val/{k}": v for k, v in report.items()}, self.steps_done)
+        self.keep_if_best(report[self.cfg.select.metric])
+        self.log.info(
+            f"epoch {self.epoch}/{self.cfg.trainer.epochs}  "
+            + "  ".join(f"val/{key} {report[key]:.3f}" for key in self.cfg.log.show)
+            + "".join(f"  {key} {value:.3f}" for key, value in self.objective.scales().items())
+        )
 
     def train_epoch(self) -> None:
         """The steps of the epoch that are still to do."""
