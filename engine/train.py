@@ -96,7 +96,7 @@ class Loop:
         return self.epoch * self.order.steps + self.step
 
     def train(self) -> None:
-        """All epochs that are still to do, each followed by a checkpoint, and `every` few by validation."""
+        """All epochs that are still to do: a checkpoint after each, validation every few."""
         epochs, steps = self.cfg.trainer.epochs, self.order.steps
         every = self.cfg.select.get("every", 1)  # epochs from one validation to the next
         self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
