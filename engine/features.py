@@ -153,6 +153,7 @@ def _about(cfg: DictConfig, backbone: Path | None) -> dict[str, Any]:
         "files": files_of(data),
         "features": OmegaConf.to_container(cfg.features, resolve=True),
         "precision": str(cfg.trainer.precision),
+        "holds": ["features", "targets"],
     }
 
 

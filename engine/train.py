@@ -99,7 +99,7 @@ class Loop:
         return self.epoch * self.order.steps + self.step
 
     def train(self) -> None:
-        """All epochs that are still to do, each followed by validation and a checkpoint."""
+        """All epochs that are still to do: a checkpoint after each, validation every few."""
         epochs, steps = self.cfg.trainer.epochs, self.order.steps
         self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
         self.clock = time.perf_counter()
@@ -122,9 +122,10 @@ class Loop:
             )
 
     def validate(self) -> dict[str, float]:
-        """The report on the validation split; nothing where there is none, or none is asked for."""
-        last = self.epoch + 1 == self.cfg.trainer.epochs
-        if "val" not in self.evaluations or (self.cfg.select.which == "last" and not last):
+        """The report on the validation split; nothing where there is none, or none is due."""
+        done, select = self.epoch + 1, self.cfg.select
+        due = select.which != "last" and done % select.get("every", 1) == 0
+        if "val" not in self.evaluations or not (due or done == self.cfg.trainer.epochs):
             return {}
         return evaluate(self.fabric, self.objective, self.evaluations["val"], self.metrics)[0]
 
@@ -207,8 +208,8 @@ class Loop:
     def keep_if_best(self, score: float | None) -> None:
         """Write best.pt if this epoch is the best so far, or if the last one is what counts."""
         sign, best = (1 if self.cfg.select.mode == "min" else -1), self.best["score"]
-        last = self.cfg.select.which == "last"
-        if best is None or score is None or last or sign * score < sign * best:
+        last = self.cfg.select.which == "last" or "val" not in self.evaluations
+        if last or (score is not None and (best is None or sign * score < sign * best)):
             self.best = {"score": score, "epoch": self.epoch}
             content = {"objective": self.state(), **self.best}
             if self.fabric.is_global_zero:

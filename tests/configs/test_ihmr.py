@@ -18,16 +18,22 @@ VARIANTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder, so that all rows share their stage 1 and its features."""
+    return tmp_path_factory.mktemp("outputs")
+
+
 @pytest.mark.parametrize("row", ROWS)
-def test_runs(row: str, bodies: Path, tmp_path: Path):
-    done = run(config(bodies, tmp_path, f"ihmr/{row}"))
+def test_runs(row: str, bodies: Path, outputs: Path):
+    done = run(config(bodies, outputs, f"ihmr/{row}"))
     assert done["metrics"]["test/bmpvpe_tail5"] is None or done["metrics"]["test/bmpvpe"] > 0
     assert {"test/bmpjpe", "test/bpa_mpjpe_tail10", "val/bmpvpe"} <= set(done["metrics"])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_variants_run(variant: str, bodies: Path, tmp_path: Path):
-    cfg = config(bodies, tmp_path, "ihmr/gai", VARIANTS[variant], "choose=null")
+def test_variants_run(variant: str, bodies: Path, outputs: Path):
+    cfg = config(bodies, outputs, "ihmr/gai", VARIANTS[variant], "choose=null")
     assert run(cfg)["metrics"]["test/bmpvpe"] > 0
 
 

@@ -78,14 +78,14 @@ def test_extraction_goes_on_from_its_shards(
 def test_epochs_go_through_the_views(tmp_path: Path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["features"] = np.arange(2 * 5 * 3).reshape(2, 5, 3)
-        file["target"] = np.tile(np.arange(5.0)[:, None], (2, 1, 1))
+        file["target"] = np.arange(2.0)[:, None, None] * 10 + np.arange(5.0)[:, None]
     table = features.FeatureTable(tmp_path / "a.h5", 5)
     for epoch in (0, 1, 2):
         batch = table.__getitems__([(epoch, 4), (epoch, 1)])
         view = epoch % 2
         expected = [[15 * view + 12 + i for i in range(3)], [15 * view + 3 + i for i in range(3)]]
         assert batch["input"].tolist() == expected
-        assert batch["target"].tolist() == [[4.0], [1.0]]
+        assert batch["target"].tolist() == [[10 * view + 4.0], [10 * view + 1.0]]
         assert batch["meta"]["index"].tolist() == [4, 1]
     with pytest.raises(ValueError, match=r"a\.h5: holds features of 5 images, the split has 4"):
         features.FeatureTable(tmp_path / "a.h5", 4)
