@@ -127,7 +127,7 @@ def panel(images: Sequence[NDArray], target: NDArray, pred: Mapping[str, NDArray
     """A line for each frame: image, ground truth, every row's prediction, every row's error."""
     columns = 2 + 2 * len(pred)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(1.6 * columns, 1.25 * len(images) + 0.4), layout="constrained")
+        figure = Figure(figsize=(1.6 * columns, 1.05 * len(images) + 0.4), layout="constrained")
         axes = np.atleast_2d(figure.subplots(len(images), columns, squeeze=False))
         depth = wrong = None
         for line, image in enumerate(images):
