@@ -1,11 +1,11 @@
-"""Reproduce every table and figure of the paper: see configs/reproduce.yaml."""
+"""Reproduce every table and figure of the paper: see configs/reproduce/default.yaml."""
 
 import contextlib
 import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import hydra  # noqa: E402
-from omegaconf import DictConfig, OmegaConf  # noqa: E402
+from hydra.core.global_hydra import GlobalHydra  # noqa: E402
+from omegaconf import DictConfig  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 from engine import tables  # noqa: E402
@@ -48,7 +49,8 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
             made.append(Part(name, cfg.seconds.synthetic, lambda reach: train_synthetic(cfg, reach)))
             continue
         overrides = for_runs(cfg)
-        table = composed("table", [f"table={name}", f"seeds={cfg.seeds}", *overrides])
+        own = [f"table={name}", f"seeds={cfg.seeds}", *table_script.passed_on(overrides)]
+        table = composed("table", own)
         benchmark = next(r.experiment for r in table.table.rows.values()).split("/")[0]
         place = Path(cfg.paths.get(benchmark) or Path(table.paths.data) / benchmark)
         if cfg.data == "real" and not (place.is_dir() and any(place.iterdir())):
@@ -76,7 +78,7 @@ def chosen(wanted: Any) -> list[str]:
 
 
 def for_runs(cfg: DictConfig) -> list[str]:
-    """What a table and each of its runs are told."""
+    """What each run is told."""
     paths = {key: value for key, value in cfg.paths.items() if value is not None}
     return [
         f"paths={'mini' if cfg.data == 'mini' else 'default'}",
@@ -87,25 +89,13 @@ def for_runs(cfg: DictConfig) -> list[str]:
     ]
 
 
-def settings(node: Mapping[Any, Any], prefix: str = "") -> list[str]:
-    """A config node as overrides: {bodies: {size: 64}} -> ["bodies.size=64"]."""
-    said = []
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            said += settings(value, f"{prefix}{key}.")
-        else:
-            plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-            said.append(f"{prefix}{key}={json.dumps(plain)}")
-    return said
-
-
 def prepare(cfg: DictConfig) -> None:
-    prepare_mini.main(composed("prepare_mini", settings(cfg.prepare)))
+    prepare_mini.main(composed("prepare_mini", list(cfg.prepare)))
 
 
 def train_synthetic(cfg: DictConfig, reach: Reach) -> Path:
     start = time.perf_counter()
-    own = composed("synthetic", settings(cfg.synthetic))
+    own = composed("synthetic", list(cfg.synthetic))
     jobs = synthetic.main_jobs(own)
     behind = dict.fromkeys(jobs, 0.0)
     total = sum(job.cost for job in jobs)
@@ -195,8 +185,9 @@ def show(name: str, path: Path) -> None:
     tables.show(json.loads(path.read_text()), title, reference)
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="reproduce")
+@hydra.main(version_base="1.3", config_path="../configs/reproduce", config_name="default")
 def main(cfg: DictConfig) -> None:
+    GlobalHydra.instance().clear()  # the parts compose from all of configs/
     console = Console(stderr=True)
     outputs = Path(cfg.paths.outputs)
     made, skipped = parts(cfg)
