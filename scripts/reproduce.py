@@ -1,13 +1,11 @@
 """Reproduce every table and figure of the paper: see configs/reproduce/default.yaml."""
 
-import contextlib
+import functools
 import json
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 # The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -18,25 +16,15 @@ from omegaconf import DictConfig  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 from engine import tables  # noqa: E402
-from engine.comparison import configs  # noqa: E402
-from engine.progress import Plan, clock, displayed  # noqa: E402
+from engine.parts import Part, Plan, Reach, clock, displayed, work_through  # noqa: E402
 from engine.report.gather import table_configs  # noqa: E402
-from engine.run import composed, first_stage  # noqa: E402
+from engine.run import composed  # noqa: E402
 from scripts import prepare_mini, report, synthetic  # noqa: E402
 from scripts import table as table_script  # noqa: E402
 from synthetic.jobs import Job, run_all  # noqa: E402
 
 PUBLISHED = Path(sys.path[0]) / "results"
 PRESETS = {"mini": "laptop", "real": "paper"}
-Reach = Callable[..., None]  # Plan.reach
-
-
-class Part(NamedTuple):
-    """Some minutes of work; it says how far it is, and returns its table's JSON, if it makes one."""
-
-    name: str
-    seconds: float  # expected
-    work: Callable[[Reach], Path | None]
 
 
 def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
@@ -46,12 +34,14 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
     made, skipped = [], []
     for name in chosen(cfg.table):
         if name == "synthetic":
-            made.append(Part(name, cfg.seconds.synthetic, lambda reach: train_synthetic(cfg, reach)))
+            work = functools.partial(train_synthetic, cfg)
+            made.append(Part(name, cfg.seconds.synthetic, work))
             continue
         overrides = for_runs(cfg)
         own = [f"table={name}", f"seeds={cfg.seeds}", *table_script.passed_on(overrides)]
         table = composed("table", own)
-        benchmark = next(r.experiment for r in table.table.rows.values()).split("/")[0]
+        rows = table.table.rows.values()
+        benchmark = next(r.experiment for r in rows if r.get("experiment")).split("/")[0]
         place = Path(cfg.paths.get(benchmark) or Path(table.paths.data) / benchmark)
         if cfg.data == "real" and not (place.is_dir() and any(place.iterdir())):
             skipped.append(
@@ -135,44 +125,23 @@ def run_costs(cfg: DictConfig, table: DictConfig, overrides: list[str]) -> list[
     rows, costs, seen = table.table.rows, [], set()
     if table.table.get("measure") == "cost":
         return [cfg.seconds.measured] * len(rows)
+
+    @functools.cache
+    def example(experiment: str) -> DictConfig:
+        return composed("train", [f"experiment={experiment}", *overrides])
+
     for row in rows.values():
-        for run in configs({**row, "seeds": 1}, 1, overrides):
+        if row.get("experiment"):
+            run = example(row.experiment)
             one = cfg.seconds.cached if run.features.mode == "cached" else cfg.seconds.trained
             seeds = [one * len(run.choose.among if run.choose else [0])]
             seeds *= row.get("seeds") or table.seeds
-            stage1 = first_stage(run)
-            if stage1 is not None and stage1.name not in seen:
+            if run.backbone is not None and run.backbone.experiment not in seen:
                 seeds[0] += cfg.seconds.trained
-                seen.add(stage1.name)
-            seen.add(run.name)
+                seen.add(run.backbone.experiment)
+            seen.add(row.experiment)
             costs += seeds
     return costs
-
-
-def work_through(made: Iterable[Part], plan: Plan, log: Path, say: Callable[[str], None]) -> dict:
-    """{part: the JSON of its table, or None}, for those that came to their end.
-
-    What the parts print goes to `log`. A part that fails does not keep the others from running.
-    """
-    done: dict[str, Path | None] = {}
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", buffering=1) as file:
-        for part in made:
-            plan.begin(part.name)
-            start = time.monotonic()
-            try:
-                with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-                    print(f"=== {part.name}, {time.strftime('%Y-%m-%d %H:%M:%S')}")
-                    done[part.name] = part.work(plan.reach)
-            except Exception as error:
-                traceback.print_exc(file=file)
-                say(f"{part.name}: FAILED, {type(error).__name__}: {error} (see {log})")
-                continue
-            plan.reach(1.0)
-            took = clock(time.monotonic() - start)
-            say(f"{part.name}: done in {took}, about {clock(plan.left())} left")
-    plan.end()
-    return done
 
 
 def show(name: str, path: Path) -> None:

@@ -78,7 +78,7 @@ def text(section: Section, row: Row, column: str) -> str:
     """A cell as it is shown: mean ± std of ours, the paper's with as many digits as it prints."""
     entry, shown = row.cells.get(column), value(row.cells.get(column), row.mark)
     if entry is None or shown is None:
-        return "–"
+        return "-"
     if row.mark == "cited":
         printed = (value(r.cells.get(column), r.mark) for r in section.rows if r.mark == "cited")
         digits = max(decimals(str(v)) for v in printed if v is not None)

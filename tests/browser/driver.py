@@ -60,7 +60,9 @@ class Browser:
     def picture(self, path: Path, whole: bool = False) -> None:
         values = {"captureBeyondViewport": True} if whole else {}
         if whole:
-            size = self.run("const r = document.documentElement; return [r.scrollWidth, r.scrollHeight]")
+            size = self.run(
+                "const r = document.documentElement; return [r.scrollWidth, r.scrollHeight]"
+            )
             values["clip"] = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
         path.write_bytes(base64.b64decode(self.command("Page.captureScreenshot", values)["data"]))
 

@@ -1,4 +1,4 @@
-"""One display over parts of very different length, and the time that is left.
+"""Parts of very different length, one after the other under one display, with the time left.
 
     left = scale * (expected seconds of the work ahead),   scale = seconds spent / seconds expected
 
@@ -8,13 +8,25 @@ What was found done counts neither as work nor as time, so that a resumed call i
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 TRUST = 60.0  # seconds of work after which our own speed counts as much as the expected one
-TICK = 0.5
+TICK = 0.5  # seconds between two looks at the clock
+Reach = Callable[..., None]  # Plan.reach
+
+
+class Part(NamedTuple):
+    """Some minutes of work, which says how far it is and returns its table's JSON, if any."""
+
+    name: str
+    seconds: float  # expected
+    work: Callable[[Reach], Path | None]
 
 
 class Plan:
@@ -94,3 +106,29 @@ def clock(seconds: float) -> str:
     """E.g. 1:05:09."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def work_through(made: Iterable[Part], plan: Plan, log: Path, say: Callable[[str], None]) -> dict:
+    """{part: the JSON of its table, or None}, for those that came to their end.
+
+    What the parts print goes to `log`. A part that fails does not keep the others from running.
+    """
+    done: dict[str, Path | None] = {}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", buffering=1) as file:
+        for part in made:
+            plan.begin(part.name)
+            start = time.monotonic()
+            try:
+                with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+                    print(f"=== {part.name}, {time.strftime('%Y-%m-%d %H:%M:%S')}")
+                    done[part.name] = part.work(plan.reach)
+            except Exception as error:
+                traceback.print_exc(file=file)
+                say(f"{part.name}: FAILED, {type(error).__name__}: {error} (see {log})")
+                continue
+            plan.reach(1.0)
+            took = clock(time.monotonic() - start)
+            say(f"{part.name}: done in {took}, about {clock(plan.left())} left")
+    plan.end()
+    return done
