@@ -17,6 +17,7 @@ from omegaconf import DictConfig  # noqa: E402
 from engine import tables  # noqa: E402
 from engine.comparison import Say, compare, configs  # noqa: E402
 from engine.cost import measure  # noqa: E402
+from engine.help import help_if_wanted  # noqa: E402
 
 PUBLISHED = Path(sys.path[0]) / "results"
 FOR_RUNS = ("preset", "paths", "dataset", "trainer", "log")  # what is passed on to every run
@@ -76,4 +77,5 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    help_if_wanted(__doc__ or "", "table")
     main()

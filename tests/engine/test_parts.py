@@ -16,11 +16,12 @@ ROOT = Path(__file__).parents[2]
 STEPS = 8
 # Parts of small steps, each a file that is not made twice; the table is made from the files.
 PROGRAM = f"""
-import json, sys, time
+import json, signal, sys, time
 from pathlib import Path
 from engine.parts import Part, Plan, work_through
 
 folder = Path(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 
 def part(name, offset):
     def work(reach):
