@@ -1,5 +1,6 @@
 """--help lists what can be chosen and set, and a missing choice is named."""
 
+import re
 import sys
 
 import pytest
@@ -18,9 +19,7 @@ def test_help_names_groups_choices_and_settings(name: str):
 
 
 def test_experiments_have_their_headings():
-    assert "imdb_wiki/bmc           BMC: Gaussian x batch labels (Eq. 3.14)." in choices(
-        "experiment", ""
-    )
+    assert re.search(r"^imdb_wiki/bmc +BMC: Gaussian x batch", choices("experiment", ""), re.M)
 
 
 def test_help_ends_the_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
