@@ -83,8 +83,14 @@ def displayed(plan: Plan, title: str, console: Console) -> Iterator[None]:
         TextColumn("left {task.fields[left]}"),
     )
     over = threading.Event()
-    options = {"redirect_stdout": False, "redirect_stderr": False}  # others may redirect them
-    with Progress(*columns, console=console, disable=not console.is_terminal, **options) as bar:
+    progress = Progress(
+        *columns,
+        console=console,
+        disable=not console.is_terminal,
+        redirect_stdout=False,  # the parts' output goes to the log
+        redirect_stderr=False,
+    )
+    with progress as bar:
         task = bar.add_task(title, total=1.0, left="")
 
         def move() -> None:
