@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: setup reproduce test lint benchmark clean
+.PHONY: setup reproduce report test browser-test lint benchmark tensorboard clean
 
 setup: .venv/installed
 
@@ -13,10 +13,16 @@ setup: .venv/installed
 	touch $@
 
 reproduce: setup
-	$(RUN) scripts/synthetic.py seeds=5 extras=false
+	$(RUN) scripts/reproduce.py
+
+report: setup
+	$(RUN) scripts/report.py
 
 test: setup
 	OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses 2 --dist worksteal
+
+browser-test: setup
+	$(RUN) -m pytest tests/browser -rs
 
 lint: setup
 	$(RUN) -m ruff check .
@@ -25,6 +31,9 @@ lint: setup
 
 benchmark: setup
 	$(RUN) scripts/benchmark.py
+
+tensorboard: setup
+	$(RUN) -m tensorboard.main --logdir outputs
 
 clean:
 	rm -rf .venv outputs

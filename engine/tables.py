@@ -134,8 +134,8 @@ def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None
     if entry is None:
         return "-"
     ours = _text({**entry, "paper": None}, "md")
-    notes = [] if entry["paper"] is None else [f"paper {_number(entry['paper'])}"]
-    notes += [f"ours {_number(reference['mean'])}"] if reference else []
+    notes = [] if entry["paper"] is None else [f"paper {number(entry['paper'])}"]
+    notes += [f"ours {number(reference['mean'])}"] if reference else []
     return f"{ours}\n[dim]{', '.join(notes)}[/]" if notes else ours
 
 
@@ -152,15 +152,17 @@ def _text(entry: Mapping[str, Any] | None, form: str) -> str:
     """`12.66 ± 0.05 (12.69)`: ours, the spread, the paper's in brackets."""
     if entry is None or (entry["mean"] is None and entry["paper"] is None):
         return "-" if form == "md" else "--"
-    text = "-" if entry["mean"] is None else _number(entry["mean"])
+    text = "-" if entry["mean"] is None else number(entry["mean"])
     if entry["std"] is not None:
-        text += (" ± " if form == "md" else r" $\pm$ ") + _number(entry["std"])
-    return text if entry["paper"] is None else f"{text} ({_number(entry['paper'])})"
+        text += (" ± " if form == "md" else r" $\pm$ ") + number(entry["std"])
+    return text if entry["paper"] is None else f"{text} ({number(entry['paper'])})"
 
 
-def _number(value: float) -> str:
-    """Three digits after the point, two from ten on; what would be shown as zero keeps its size."""
-    text = f"{value:.2f}" if abs(value) >= 10 else f"{value:.3f}"
+def number(value: float) -> str:
+    """Three digits after the point, two from ten on, none from a thousand on; what would be shown
+    as zero keeps its size."""
+    size = abs(value)
+    text = f"{value:.3f}" if size < 10 else f"{value:.2f}" if size < 1000 else f"{value:.0f}"
     return text if float(text) or not value else f"{value:.0e}"
 
 

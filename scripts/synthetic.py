@@ -68,7 +68,6 @@ def settings(cfg: DictConfig, family: str) -> Training:
 
 
 def train(cfg: DictConfig, jobs: list[Job]) -> None:
-    workers = (os.cpu_count() or 1) if cfg.workers == "auto" else int(cfg.workers)
     columns = (
         TextColumn("{task.description:38}"),
         BarColumn(),
@@ -92,7 +91,11 @@ def train(cfg: DictConfig, jobs: list[Job]) -> None:
                 progress.update(bars[job], visible=False)
                 progress.console.print(f"  {job.name}: done")
 
-        run_all(jobs, workers, cfg.fresh, report)
+        run_all(jobs, workers(cfg), cfg.fresh, report)
+
+
+def workers(cfg: DictConfig) -> int:
+    return (os.cpu_count() or 1) if cfg.workers == "auto" else int(cfg.workers)
 
 
 def table_of(cfg: DictConfig, jobs: list[Job], rows: dict[str, Any]) -> dict[str, Any]:
@@ -127,12 +130,8 @@ def details_of(jobs: list[Job]) -> dict[str, Any]:
     return found
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="synthetic")
-def main(cfg: DictConfig) -> None:
-    start = time.perf_counter()
-    jobs = main_jobs(cfg)
-    train(cfg, jobs)
-    seconds = time.perf_counter() - start
+def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
+    """The table of the finished jobs, written with its figures."""
     table = {
         "rows": table_of(cfg, jobs, METHODS),
         "extras": table_of(cfg, jobs, EXTRAS),
@@ -143,17 +142,29 @@ def main(cfg: DictConfig) -> None:
             "training": OmegaConf.to_container(cfg.training),
         },
     }
-    published = PUBLISHED / "synthetic.json"
-    reference = json.loads(published.read_text()) if published.is_file() else None
-    folders = [Path(cfg.folder), *([PUBLISHED] if cfg.publish else [])]
-    for folder in folders:
+    for folder in folders(cfg):
         tables.write(table, folder, "synthetic")
         if cfg.figures:
             figures.draw_all(jobs, folder / "figures")
     if cfg.publish:
         tables.insert(ROOT / "README.md", "synthetic", tables.render(table))
-    tables.show(table, "Synthetic benchmark: test MSE, mean ± std over seeds", reference)
-    print(f"{seconds:.0f} s. Tables and figures: {', '.join(str(f) for f in folders)}.")
+    return table
+
+
+def folders(cfg: DictConfig) -> list[Path]:
+    return [Path(cfg.folder), *([PUBLISHED] if cfg.publish else [])]
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="synthetic")
+def main(cfg: DictConfig) -> None:
+    start = time.perf_counter()
+    published = PUBLISHED / "synthetic.json"
+    reference = json.loads(published.read_text()) if published.is_file() else None
+    jobs = main_jobs(cfg)
+    train(cfg, jobs)
+    seconds = time.perf_counter() - start
+    tables.show(write(cfg, jobs, seconds), cfg.table.title, reference)
+    print(f"{seconds:.0f} s. Tables and figures: {', '.join(str(f) for f in folders(cfg))}.")
 
 
 if __name__ == "__main__":

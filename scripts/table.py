@@ -15,8 +15,9 @@ from hydra.utils import get_method  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from engine import tables  # noqa: E402
-from engine.comparison import compare, configs  # noqa: E402
+from engine.comparison import Say, compare, configs  # noqa: E402
 from engine.cost import measure  # noqa: E402
+from engine.help import help_if_wanted  # noqa: E402
 
 PUBLISHED = Path(sys.path[0]) / "results"
 FOR_RUNS = ("preset", "paths", "dataset", "trainer", "log")  # what is passed on to every run
@@ -27,11 +28,11 @@ def passed_on(said: list[str]) -> list[str]:
     return [text for text in said if re.split(r"[.=]", text.lstrip("+~"))[0] in FOR_RUNS]
 
 
-def costs(cfg: DictConfig, overrides: list[str]) -> dict[str, Any]:
+def costs(cfg: DictConfig, overrides: list[str], say: Say) -> dict[str, Any]:
     """{"rows"} of seconds per iteration and peak memory."""
     rows = {}
     for name, row in cfg.table.rows.items():
-        print(f"{name}: measuring {cfg.iterations} steps", file=sys.stderr)
+        say(f"{name}: measuring {cfg.iterations} steps")
         (run,) = configs(row, 1, overrides)
         cost = measure(run, cfg.iterations)
         paper = zip(cfg.table.columns, cfg.table.paper[name], strict=True)
@@ -39,14 +40,14 @@ def costs(cfg: DictConfig, overrides: list[str]) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def make(cfg: DictConfig, overrides: list[str]) -> list[Path]:
+def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[Path]:
     """Show and write the table and its figures; the paths of the files."""
-    start = time.time()
+    start, say = time.time(), say or tell
     cfg.name = cfg.name or own_name(cfg)
     if cfg.table.get("measure") == "cost":
-        content = costs(cfg, overrides)
+        content = costs(cfg, overrides, say)
     else:
-        content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, tell)
+        content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say)
     runs = content.pop("runs", {})
     about = {"preset": cfg.preset, "runs": runs}
     table = {**content, "meta": {**tables.meta(time.time() - start), **about}}
@@ -77,4 +78,5 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    help_if_wanted(__doc__ or "", "table")
     main()

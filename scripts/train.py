@@ -14,6 +14,7 @@ import hydra  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from engine.folder import is_main_process  # noqa: E402
+from engine.help import help_if_wanted  # noqa: E402
 from engine.run import run  # noqa: E402
 
 
@@ -29,4 +30,5 @@ def main(cfg: DictConfig) -> float | None:
 
 
 if __name__ == "__main__":
+    help_if_wanted(__doc__ or "", "train")
     main()

@@ -6,11 +6,13 @@ goes on where it was; its name is a hash of all that the numbers depend on.
 
 import hashlib
 import json
+import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -104,12 +106,9 @@ def run_all(
     if not open_jobs:
         return
     context = get_context("spawn")
-    with (
-        context.Manager() as manager,
-        ProcessPoolExecutor(min(workers, len(open_jobs)), context) as pool,
-    ):
-        queue = manager.Queue()
-        running = {pool.submit(_work, job, i, queue): job for i, job in enumerate(open_jobs)}
+    queue = context.Queue()
+    with ProcessPoolExecutor(min(workers, len(open_jobs)), context, _start, (queue,)) as pool:
+        running = {pool.submit(_work, job, i): job for i, job in enumerate(open_jobs)}
         try:
             waiting = set(running)
             while waiting:
@@ -120,19 +119,30 @@ def run_all(
                     report(running[future], None)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in active_children():  # Ctrl-C does not wait for the jobs under way
+                worker.terminate()
             raise
 
 
-def _work(job: Job, index: int, queue: Any) -> None:
+_reports: Any = None  # a worker's way to tell how far it is
+
+
+def _start(queue: Any) -> None:
+    """Prepare a worker. It ends with the benchmark, in whatever way that ends."""
+    global _reports
+    _reports = queue
     torch.set_num_threads(1)
-    parent = parent_process()
+    if (parent := parent_process()) is not None:
 
-    def report(epoch: int) -> None:
-        if parent is not None and not parent.is_alive():
-            raise SystemExit("the benchmark was stopped")  # no job outlives it
-        queue.put((index, epoch))
+        def follow() -> None:
+            parent.join()
+            os._exit(1)
 
-    job.run(report)
+        threading.Thread(target=follow, daemon=True).start()
+
+
+def _work(job: Job, index: int) -> None:
+    job.run(lambda epoch: _reports.put((index, epoch)))
 
 
 def _drain(queue: Any, handle: Callable[[int, int], None]) -> None:

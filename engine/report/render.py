@@ -1,0 +1,174 @@
+"""The report as one HTML page that needs nothing else, and as Markdown."""
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from engine.report.gather import Row, Section
+from engine.tables import number
+
+HERE = Path(__file__).parent
+GROUPS = {
+    "bmae": "bMAE (years) ↓",
+    "mae": "MAE (years) ↓",
+    "rmse": "RMSE (m) ↓",
+    "delta1": "δ₁ ↑",
+    "bmpvpe": "bMPVPE (mm) ↓",
+    "bmpjpe": "bMPJPE (mm) ↓",
+    "bpa_mpjpe": "bPA-MPJPE (mm) ↓",
+    "mpvpe": "MPVPE (mm) ↓",
+    "normal": "Normal (MSE) ↓",
+    "exponential": "Exponential (MSE) ↓",
+    "mvn": "MVN (MSE) ↓",
+    "seconds": "Time (s/iter) ↓",
+    "memory_mb": "Memory (MB) ↓",
+}
+PARTS = {
+    "": "All",
+    "many": "Many",
+    "medium": "Med.",
+    "few": "Few",
+    "tail10": "10%",
+    "tail5": "5%",
+    "high": "High",
+    "moderate": "Mod.",
+    "low": "Low",
+}
+MARKS = {
+    "cited": "printed in the paper, or published with it; not measured here",
+    "real": "measured here on real data (in the synthetic benchmark: on the paper's own generator)",
+    "mini": "measured here on a generated dataset in the real one's format; "
+    "shows that the code runs and which way methods differ, not the paper's numbers",
+}
+
+
+def heading(column: str) -> tuple[str, str]:
+    """bmae_many -> (bMAE (years) ↓, Many)."""
+    fits = [name for name in GROUPS if column == name or column.startswith(f"{name}_")]
+    if not fits:
+        return column, ""
+    name = max(fits, key=len)
+    part = column[len(name) + 1 :]
+    return GROUPS[name], PARTS.get(part, part)
+
+
+def head(columns: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
+    """The two lines of a table's head: groups with their widths, and a name for each column."""
+    names = [heading(column) for column in columns]
+    upper, lower = [], []
+    for group, of in groupby(names, key=lambda pair: pair[0]):
+        parts = [part for _, part in of]
+        single = len(parts) == 1
+        upper.append(("" if single else group, len(parts)))
+        lower += [group] if single else parts
+    return upper, lower
+
+
+def value(entry: Mapping[str, Any] | None, mark: str) -> float | None:
+    """What a cell shows and is sorted by."""
+    return None if entry is None else entry["paper" if mark == "cited" else "mean"]
+
+
+def text(section: Section, row: Row, column: str) -> str:
+    """A cell as it is shown: mean ± std of ours, the paper's with as many digits as it prints."""
+    entry, shown = row.cells.get(column), value(row.cells.get(column), row.mark)
+    if entry is None or shown is None:
+        return "-"
+    if row.mark == "cited":
+        printed = (value(r.cells.get(column), r.mark) for r in section.rows if r.mark == "cited")
+        digits = max(decimals(str(v)) for v in printed if v is not None)
+        return f"{shown:.{min(digits, decimals(number(shown)))}f}"
+    return number(shown) + ("" if entry["std"] is None else f" ± {number(entry['std'])}")
+
+
+def decimals(shown: str) -> int:
+    """Digits after the point; 130.0 has one."""
+    return len(shown.partition(".")[2])
+
+
+def best(rows: Sequence[Row], row: Row, column: str) -> bool:
+    """Whether a cell is the best of its column among the rows of the same origin."""
+    own = [value(r.cells.get(column), r.mark) for r in rows if r.origin == row.origin]
+    known = [v for v in own if v is not None]
+    shown = value(row.cells.get(column), row.mark)
+    if shown is None or len(known) < 2:
+        return False
+    return shown == (max(known) if column.startswith("delta") else min(known))
+
+
+def provenance(source: Any) -> dict[str, str]:
+    """How a measurement was made, for the reader who wants to make it again."""
+    meta = source.content.get("meta", {})
+    commit = str(meta.get("commit") or "unknown")[:10]
+    seconds = meta.get("cpu_seconds") or meta.get("seconds")
+    return {
+        "file": relative(source.path, Path.cwd()),
+        "command": str(meta.get("command", "unknown")),
+        "commit": commit + (", with local changes" if meta.get("changed") else ""),
+        "seeds": source.seeds,
+        "machine": str(meta.get("machine", "unknown")),
+        "took": "unknown" if seconds is None else f"{seconds:,.0f} s",
+    }
+
+
+def relative(path: Path, start: Path) -> str:
+    return Path(os.path.relpath(path, start)).as_posix()
+
+
+def embedded(path: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+
+
+def html(sections: Sequence[Section], meta: Mapping[str, Any]) -> str:
+    """The page, with styles, scripts and figures in it."""
+    loader = FileSystemLoader(HERE)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.globals |= {
+        "best": best,
+        "embedded": embedded,
+        "head": head,
+        "provenance": provenance,
+        "text": text,
+        "value": value,
+        "MARKS": MARKS,
+    }
+    return environment.get_template("page.html").render(sections=sections, meta=meta)
+
+
+def markdown(sections: Sequence[Section], meta: Mapping[str, Any], folder: Path) -> str:
+    """The same tables and figures; `folder` is where the file will be, for relative links."""
+    lines = ["# Balanced MSE, reproduced", "", f"Made from commit {meta['commit']}.", ""]
+    lines += [f"- **{mark}**: {what}" for mark, what in MARKS.items()]
+    for section in sections:
+        lines += ["", f"## {section.title}", "", *_table(section)]
+        for source in section.sources:
+            about = provenance(source)
+            lines += ["", f"`{source.name}`: `{about['command']}`; commit {about['commit']}; "]
+            lines[-1] += f"seeds {about['seeds']}; {about['machine']}; {about['took']}."
+        for figure in section.figures:
+            lines += ["", f"![{figure.path.stem}]({relative(figure.path, folder)})"]
+            if figure.source is not None:
+                about = provenance(figure.source)
+                lines += ["", f"*{figure.path.stem}: `{about['command']}`, {about['commit']}*"]
+    return "\n".join(lines) + "\n"
+
+
+def _table(section: Section) -> list[str]:
+    if not section.rows:
+        return []
+    heads = [" ".join(dict.fromkeys(heading(column))) for column in section.columns]
+    lines = [["Method", "", "Origin", *heads], ["---"] * 3 + ["---:"] * len(heads)]
+    for row in section.rows:
+        cells = []
+        for column in section.columns:
+            shown = text(section, row, column)
+            cells.append(f"**{shown}**" if best(section.rows, row, column) else shown)
+        lines.append([row.method, row.mark, row.origin, *cells])
+    return [f"| {' | '.join(line)} |" for line in lines]

@@ -1,0 +1,51 @@
+"""What one command runs: every table of the paper, or what real data is there."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from engine.report import table_configs
+from engine.run import CONFIGS, composed
+from scripts import reproduce
+
+DATASETS = sorted(path.stem for path in (CONFIGS / "dataset").glob("*.yaml"))
+
+
+def config(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIGS / "reproduce"), version_base="1.3"):
+        return compose("default", list(overrides))
+
+
+def test_every_table_of_the_paper_is_a_part():
+    made, skipped = reproduce.parts(config())
+    paper = [name for name, table in table_configs().items() if table.get("paper")]
+    assert [part.name for part in made] == ["mini datasets", *paper]
+    assert not skipped
+    assert all(part.seconds > 0 for part in made)
+
+
+def test_real_data_that_is_not_there_is_skipped_with_a_line(faces: Path, tmp_path: Path):
+    there = [f"paths.imdb_wiki={faces / 'imdb_wiki'}", f"paths.data={tmp_path}", "data=real"]
+    made, skipped = reproduce.parts(config("table=[imdb_wiki]", *there))
+    assert [part.name for part in made] == ["imdb_wiki"]
+    assert not skipped
+    made, skipped = reproduce.parts(config("table=all", "data=real", f"paths.data={tmp_path}"))
+    assert [part.name for part in made] == ["synthetic"]
+    assert skipped[0] == (
+        f"imdb_wiki: skipped, no data in {tmp_path}/imdb_wiki; give paths.imdb_wiki=<its folder>."
+    )
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_dataset_may_lie_in_a_folder_of_its_own(name: str):
+    cfg = composed("train", ["experiment=imdb_wiki/bmc", f"dataset={name}", f"++paths.{name}=/x"])
+    assert "/x" in str(cfg.dataset.get("root") or cfg.dataset)
+
+
+def test_wrong_names_are_refused():
+    with pytest.raises(SystemExit, match=r"table: nonsense unknown; choose out of all, synthetic"):
+        reproduce.parts(config("table=nonsense"))
+    with pytest.raises(SystemExit, match="data: expected mini or real, got big"):
+        reproduce.parts(config("data=big"))

@@ -1,0 +1,43 @@
+"""What the documentation shows runs: the Python of every page, and the tutorial notebook."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page: Path):
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "page"})
+
+
+@pytest.mark.parametrize("page", [*PAGES, DOCS.parent / "README.md"], ids=lambda page: page.stem)
+def test_files_and_links_that_a_page_names_exist(page: Path):
+    text = page.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    named = re.findall(
+        r"`((?:configs|datasets|docs|engine|losses|tests|scripts)/[\w./]+\.\w+)`", text
+    )
+    for name in links:
+        assert (page.parent / name).exists(), name
+    for name in named:
+        assert (DOCS.parent / name).exists(), name
+
+
+def test_the_tutorial_runs_and_says_what_it_shows(capsys: pytest.CaptureFixture):
+    book = json.loads((DOCS / "tutorial.ipynb").read_text())
+    names: dict = {"__name__": "tutorial"}
+    for number, cell in enumerate(book["cells"]):
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"], "clear the outputs before committing"
+            exec(compile("".join(cell["source"]), f"tutorial.ipynb cell {number}", "exec"), names)
+    assert "balanced MAE" in capsys.readouterr().out
+    results = names["results"]
+    for method in ("BMC", "GAI", "BNI"):
+        assert results[method]["balanced MAE"] < results["MSE"]["balanced MAE"]
+        assert results[method]["MAE"] > results["MSE"]["MAE"]  # the price, as its text says

@@ -1,0 +1,92 @@
+"""Every number with a decimal point in the README and the report comes from a file in results/,
+from what the paper prints (configs/table/), or from the short list below, which says where from.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import tables
+from engine.report import gather, markdown, table_configs
+from scripts import benchmark
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+# Numbers of the README's text that no result file holds.
+SETTINGS = {
+    "0.25": "a covariance scale of the protocol (synthetic/problems.py)",
+    "0.5625": "a covariance scale of the protocol (synthetic/problems.py)",
+    "3.11": "the Python version (pyproject.toml)",
+    "6.4": "GB of .venv, as measured with du",
+    "5.33": "closed form: synthetic.problems.Problem.least_squares_mse",
+}
+# Readings of the ten-seed runs behind results/synthetic.json (outputs/synthetic/runs/*.npz: weight,
+# sigma), and the exact minimisers on the same data.
+READINGS = {"5.35", "0.24", "2.61", "2.63", "1.23", "0.99", "0.05", "0.97", "1.11", "0.10", "1.15"}
+READINGS |= {"0.92", "0.07"}
+
+
+def numbers(node: Any) -> Iterator[float]:
+    """All numbers in a piece of JSON or YAML."""
+    if isinstance(node, dict):
+        for value in node.values():
+            yield from numbers(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from numbers(value)
+    elif isinstance(node, int | float) and not isinstance(node, bool):
+        yield float(node)
+
+
+@pytest.fixture(scope="module")
+def known() -> list[float]:
+    contents = [json.loads(path.read_text()) for path in (ROOT / "results").glob("*.json")]
+    kept = [{k: v for k, v in c.items() if k != "meta"} for c in contents]
+    cited = [table.get("paper", {}) for table in table_configs().values()]
+    return [*numbers(kept), *numbers(cited)]
+
+
+def traced(shown: str, known: list[float]) -> bool:
+    """Whether some known number is printed like this."""
+    digits = len(shown.partition(".")[2])
+    return any(f"{value:.{digits}f}" == shown for value in known)
+
+
+def prose(text: str) -> str:
+    """A page without its inserted tables, code and equation numbers."""
+    text = re.sub(r"<!-- table (\w+) -->.*?<!-- end \1 -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    return re.sub(r"(Eq\.|Sec\.) \d\.\d+(, \d\.\d+)*", "", text)
+
+
+def test_numbers_in_the_readmes_text(known: list[float]):
+    found = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", prose(README)))
+    unknown = {n for n in found - set(SETTINGS) - READINGS if not traced(n, known)}
+    assert not unknown, f"not in results/: {sorted(unknown)}"
+
+
+def test_tables_in_the_readme_are_those_of_the_files():
+    names = re.findall(r"<!-- table (\w+) -->", README)
+    assert {"synthetic", "benchmark"} <= set(names)
+    for name in names:
+        inserted = README.split(f"<!-- table {name} -->\n")[1].split(f"<!-- end {name} -->")[0]
+        content = json.loads((ROOT / "results" / f"{name}.json").read_text())
+        if name == "benchmark":
+            assert inserted == benchmark.markdown(benchmark.rows_with_goals(content))
+        else:
+            assert inserted == tables.render(content), f"{name}: publish it again"
+
+
+def test_numbers_in_the_report(known: list[float]):
+    page = markdown(gather(ROOT / "results"), tables.meta(), ROOT / "results")
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    cells = [cell for line in lines for cell in line.split("|")[4:]]
+    found = {n for cell in cells for n in re.findall(r"\d+\.\d+(?:e-\d+)?", cell)}
+    assert len(found) > 100
+    tiny = {n for n in found if "e" in n}
+    unknown = {n for n in found - tiny if not traced(n, known)}
+    assert not unknown, f"neither in results/ nor in configs/table/: {sorted(unknown)}"
