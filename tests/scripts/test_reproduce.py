@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from engine.report import table_configs
 from engine.run import CONFIGS, composed
@@ -41,7 +41,7 @@ def test_real_data_that_is_not_there_is_skipped_with_a_line(faces: Path, tmp_pat
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_dataset_may_lie_in_a_folder_of_its_own(name: str):
     cfg = composed("train", ["experiment=imdb_wiki/bmc", f"dataset={name}", f"++paths.{name}=/x"])
-    assert "/x" in str(cfg.dataset.get("root") or cfg.dataset)
+    assert "/x" in str(OmegaConf.to_container(cfg.dataset, resolve=True))
 
 
 def test_wrong_names_are_refused():
