@@ -74,8 +74,15 @@ def draw_tradeoff(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
         about = cfg.table.rows[row]
         curves.setdefault(about.curve, []).append((str(about.knob), float(many), float(few)))
     with mpl.rc_context(STYLE):
-        figure = Figure((5.2, 3.8))
-        trade_off(curves, figure.subplots())
+        figure = Figure((8, 3.6))
+        whole, close = figure.subplots(1, 2)
+        trade_off(curves, whole).legend(fontsize=8)
+        trade_off(curves, close, knobs=True)
+        points = np.array([point[1:] for curve in curves.values() for point in curve])
+        (left, low), (right, high) = points.min(0), np.quantile(points, 0.75, axis=0)
+        close.set(xlim=(left - 0.05, right + 0.05), ylim=(low - 0.1, high + 0.1), ylabel="")
+        close.set_title("the corner, with the knob's values")
+        figure.tight_layout()
         return save({"curves": figure}, folder, cfg.name)
 
 
@@ -119,16 +126,19 @@ def predicted_and_true(row: str, pred: NDArray, target: NDArray, ax: Axes) -> Ax
     return ax
 
 
-def trade_off(curves: Mapping[str, list[tuple[str, float, float]]], ax: Axes) -> Axes:
-    """A curve for each method; the knob's value beside each point."""
+def trade_off(
+    curves: Mapping[str, list[tuple[str, float, float]]], ax: Axes, knobs: bool = False
+) -> Axes:
+    """A curve for each method; with `knobs`, the knob's value at each point."""
     for method, points in curves.items():
         colour = COLOURS.get(method, "#555555")
-        knobs, many, few = zip(*points, strict=True)
+        names, many, few = zip(*points, strict=True)
         ax.plot(many, few, "o-", color=colour, label=method, markersize=3.5, linewidth=1)
-        for knob, x, y in zip(knobs, many, few, strict=True):
-            ax.annotate(knob, (x, y), (3, 3), textcoords="offset points", fontsize=6, color=colour)
+        for i, place in enumerate(zip(many, few, strict=True)):
+            if knobs:
+                offset = {"textcoords": "offset points", "annotation_clip": True}
+                ax.annotate(names[i], place, (3, 3), fontsize=6, color=colour, **offset)
     ax.set(xlabel="bMAE, many-shot ages (years)", ylabel="bMAE, few-shot ages (years)")
-    ax.legend(fontsize=8)
     return ax
 
 

@@ -44,6 +44,8 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     """Show and write the table and its figures; the paths of the files."""
     start, say = time.time(), say or tell
     cfg.name = cfg.name or own_name(cfg)
+    if "csv" in cfg.dataset and Path(cfg.dataset.csv).stem != "imdb_wiki":
+        cfg.table.paper = {}  # which are of other faces
     if cfg.table.get("measure") == "cost":
         content = costs(cfg, overrides, say)
     else:

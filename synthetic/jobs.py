@@ -22,7 +22,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from engine.files import whole
-from synthetic.methods import EXTRAS, METHODS, WARM
+from synthetic.methods import EXTRAS, METHODS, WARM, takes_batch
 from synthetic.problems import Problem
 from synthetic.program import Runs, State, Training
 
@@ -43,7 +43,8 @@ class Job:
 
     @property
     def name(self) -> str:
-        return f"{self.problems[0].family} / {self.method}"
+        where = self.problems[0].name if len(self.problems) == 1 else self.problems[0].family
+        return f"{where} / {self.method}"
 
     @property
     def path(self) -> Path:
@@ -57,8 +58,8 @@ class Job:
     @property
     def cost(self) -> float:
         """Roughly how long it takes, to start long jobs first."""
-        batch = "BMC" in self.method or "batch" in self.method
-        return self.training.epochs * (3 if batch else 1 if self.method == "Vanilla" else 2)
+        step = 3 if takes_batch(self.method) else 1 if self.method == "Vanilla" else 2
+        return self.training.epochs * step * len(self.problems)
 
     def run(self, report: Callable[[int], None]) -> None:
         """Train, with curves for TensorBoard on the way, and write the file."""

@@ -77,3 +77,8 @@ def defined(method: str, problem: Problem) -> bool:
     if method == "Balanced L1 (mixture)":
         return problem.family == "normal"
     return problem.dims == 1 or method in METHODS
+
+
+def takes_batch(method: str) -> bool:
+    """Whether the method's prior is the batch: rows x rows numbers a run."""
+    return "BMC" in method or "batch" in method
