@@ -61,17 +61,16 @@ def random_colours(mean: np.ndarray) -> np.ndarray:
     """
     steps = torch.randperm(3).tolist()
     amounts = (1 + JITTER * (2 * torch.rand(3) - 1)).tolist()
-    matrix, shift = np.eye(3), _LIGHTS @ (LIGHTING * torch.randn(3)).numpy()
+    matrix = np.eye(3, 4)  # of (r, g, b, 1)
+    matrix[:, 3] = _LIGHTS @ (LIGHTING * torch.randn(3)).numpy()
     for step, amount in zip(steps, amounts, strict=True):
-        if step == 0:  # brightness
-            change, offset = amount * np.eye(3), np.zeros(3)
-        elif step == 1:  # contrast: towards the mean grey
-            grey = _GREY @ (matrix @ mean + shift)
-            change, offset = amount * np.eye(3), np.full(3, (1 - amount) * grey)
-        else:  # saturation: towards each pixel's grey
-            change, offset = amount * np.eye(3) + (1 - amount) * np.tile(_GREY, (3, 1)), np.zeros(3)
-        matrix, shift = change @ matrix, change @ shift + offset
-    return np.column_stack([matrix, shift])
+        grey = _GREY @ matrix  # (4,): each pixel's grey
+        matrix *= amount  # brightness, or the part that stays
+        if step == 1:  # contrast: towards the mean grey
+            matrix[:, 3] += (1 - amount) * (grey[:3] @ mean + grey[3])
+        elif step == 2:  # saturation: towards each pixel's grey
+            matrix += (1 - amount) * grey
+    return matrix
 
 
 def to_tensor(image: np.ndarray, colours: np.ndarray | None = None) -> torch.Tensor:

@@ -32,12 +32,14 @@ from datasets import images
 SPLITS = ("train", "val", "test")
 MASK, HISTOGRAM = "test_balanced_mask.npy", "train_depth_histogram.npy"
 PREPARE = "scripts/prepare_nyud2.py"
+UNITS = {8: 10 / 255, 16: 1 / 1000}  # metres of a step of a depth PNG
 BLOCK = 20  # consecutive frames that are held out together where no folder tells the scenes apart
 
 
 class Frame(NamedTuple):
     image: np.ndarray  # (., ., 3) uint8 RGB
-    depth: np.ndarray  # (., .) float32 metres
+    depth: np.ndarray  # (., .) as stored
+    unit: float  # metres of a step of it: the few pixels that are used are scaled, not all
 
 
 class PngFrames:
@@ -53,11 +55,20 @@ class PngFrames:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Frame:
-        image, file = self.files[index]
-        return Frame(*_same_size(*read_image(image), read_depth(file, self.bits), image, file))
+        file, other = self.files[index]
+        image, shape = read_image(file)
+        depth = read_depth(other, self.bits)
+        if tuple(shape) != depth.shape:
+            raise ValueError(
+                f"{other}: expected depth of the size of its image {file}, {tuple(shape)}, got "
+                f"{depth.shape}. Fetch the pair again."
+            )
+        return Frame(image, depth, UNITS[self.bits])
 
     def depth(self, index: int) -> np.ndarray:
-        return read_depth(self.files[index][1], self.bits)
+        """Metres."""
+        raw = read_depth(self.files[index][1], self.bits)
+        return raw.astype(np.float32) * np.float32(UNITS[self.bits])
 
 
 class MatFrames:
@@ -93,9 +104,10 @@ class MatFrames:
 
     def __getitem__(self, index: int) -> Frame:
         image = self._open()[0][self.numbers[index]].transpose(2, 1, 0)
-        return Frame(np.ascontiguousarray(image), self.depth(index))
+        return Frame(np.ascontiguousarray(image), self.depth(index), 1.0)
 
     def depth(self, index: int) -> np.ndarray:
+        """Metres."""
         depth = self._open()[1][self.numbers[index]].T
         return _measured(np.ascontiguousarray(depth, np.float32), f"{self.mat}, frame {index}")
 
@@ -154,7 +166,7 @@ class DepthDataset(Dataset):
 
     def __getitem__(self, index: int) -> dict:
         images.one_thread_per_worker()
-        image, depth = self.frames[self.numbers[index]]
+        image, depth, unit = self.frames[self.numbers[index]]
         angle, mirror, colours = 0.0, False, None
         if self.augment:
             turn, coin = torch.rand(2).tolist()
@@ -165,7 +177,8 @@ class DepthDataset(Dataset):
             colours = maps.random_colours(np.array(cv2.mean(image)[:3]) / 255)
         size = self.output if self.split == "train" else maps.CROP
         where = maps.placement(depth.shape, size, angle, mirror)
-        target = maps.sample(depth, size, where, nearest=True)
+        target = maps.sample(depth, size, where, nearest=True).astype(np.float32)
+        target *= np.float32(unit)
         item = {
             "input": maps.to_tensor(image, colours),
             "target": torch.from_numpy(target)[None],
@@ -271,7 +284,7 @@ def read_image(file: Path) -> tuple[np.ndarray, tuple[int, int]]:
 
 
 def read_depth(file: Path, bits: int) -> np.ndarray:
-    """Metres, float32, from a PNG of 8 bits (255 is 10 m) or 16 bits (millimetres)."""
+    """What a PNG of 8 bits (255 is 10 m) or 16 bits (millimetres) holds; `UNITS` are its steps."""
     data = images.read_bytes(file)
     raw = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
     expected = np.uint8 if bits == 8 else np.uint16
@@ -281,8 +294,7 @@ def read_depth(file: Path, bits: int) -> np.ndarray:
             f"{file}: expected a grey PNG of {bits} bits (training depth has 8, test depth 16), "
             f"got {got}. Is it in the right CSV?"
         )
-    metres = raw.astype(np.float32) * np.float32(10 / 255) if bits == 8 else raw / np.float32(1000)
-    return _measured(metres, file)
+    return _measured(raw, file)
 
 
 def read_splits(path: Path) -> dict[str, list[int]]:
@@ -295,17 +307,6 @@ def read_splits(path: Path) -> dict[str, list[int]]:
         return {side: (content[name].ravel() - 1).tolist() for side, name in names.items()}
     except (ValueError, KeyError, NotImplementedError) as error:
         raise ValueError(f"{path}: expected trainNdxs and testNdxs, got {error}.") from None
-
-
-def _same_size(
-    image: np.ndarray, shape: tuple[int, int], depth: np.ndarray, file: Path, other: Path
-) -> tuple[np.ndarray, np.ndarray]:
-    if tuple(shape) != depth.shape:
-        raise ValueError(
-            f"{other}: expected depth of the size of its image {file}, {tuple(shape)}, got "
-            f"{depth.shape}. Fetch the pair again."
-        )
-    return image, depth
 
 
 def _measured(depth: np.ndarray, file: Path | str) -> np.ndarray:

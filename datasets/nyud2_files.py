@@ -61,6 +61,6 @@ def unpack(
         name = f"nyu2_{side}/{frames.numbers[index]:04d}"
         lines.append(f"data/{name}.jpg,data/{name}.png\n")
         if not (root / f"{name}.png").is_file():  # which is written last
-            for ending, data in encode(*frames[index], side).items():
+            for ending, data in encode(frames[index].image, frames.depth(index), side).items():
                 write(root / f"{name}{ending}", data)
     write(root / f"nyu2_{side}.csv", "".join(lines).encode())

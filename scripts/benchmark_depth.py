@@ -18,7 +18,7 @@ import hydra  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
-from PIL import Image, ImageEnhance  # noqa: E402
+from PIL import Image  # noqa: E402
 from torch.utils.data import Dataset  # noqa: E402
 from torchvision.transforms import functional  # noqa: E402
 
@@ -34,16 +34,24 @@ from synthetic.rooms import depth_frequencies, frame  # noqa: E402
 ROOT = Path(sys.path[0])
 ROWS = ("vanilla", "bni", "gai", "histogram")
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+GREY, SPREAD = torch.tensor([0.299, 0.587, 0.114]), torch.tensor([0.2175, 0.0188, 0.0045])
+AXES = torch.tensor(
+    [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
+)
 
 
 class PlainDataset(Dataset):
-    """Image, depth and weights as most code makes them: PIL, and a lambda for every pixel."""
+    """The same transforms as usual: PIL, tensors, and, as in the released code, a lambda for every
+    pixel."""
 
     def __init__(self, files: list[tuple[Path, Path]], weights: list[float]):
         self.files, self.weights = files, weights
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def bin_of(self, depth: np.float32) -> int:
+        return min(int(depth * np.float32(10)), 99)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         image, depth = (Image.open(path) for path in self.files[index])
@@ -57,13 +65,16 @@ class PlainDataset(Dataset):
         box = (8, 6, 312, 234)
         image, depth = image.crop(box), depth.crop(box)
         depth = depth.resize((152, 114), Image.Resampling.NEAREST)
-        kinds = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
-        for kind, amount in zip(kinds, amounts, strict=True):
-            image = kind(image).enhance(0.6 + 0.8 * amount)
+        tensor = functional.to_tensor(image)
+        tensor = tensor + (AXES @ (0.1 * torch.randn(3) * SPREAD))[:, None, None]
+        for step in torch.randperm(3).tolist():
+            grey = torch.tensordot(GREY, tensor, 1)[None].expand_as(tensor)
+            other = (torch.zeros_like(tensor), grey.mean().expand_as(tensor), grey)[step]
+            tensor = other.lerp(tensor, 0.6 + 0.8 * amounts[step])
         metres = functional.to_tensor(depth) * 10
-        pixels = map(lambda d: self.weights[min(int(d * 10), 99)], metres.flatten().tolist())
+        pixels = map(lambda d: self.weights[self.bin_of(d)], metres.numpy().ravel())
         weights = torch.tensor(list(pixels)).reshape(metres.shape)
-        return functional.normalize(functional.to_tensor(image), MEAN, STD), metres, weights
+        return functional.normalize(tensor, MEAN, STD), metres, weights
 
 
 def write_frames(root: Path, count: int) -> None:

@@ -109,6 +109,7 @@ def test_the_labelled_mat_is_a_second_source(tmp_path: Path):
     frame = dataset.frames[1]
     np.testing.assert_array_equal(frame.image, image)
     np.testing.assert_array_equal(frame.depth, depth)
+    assert frame.unit == 1
     assert dataset[1]["input"].shape == (3, 228, 304)
 
 
