@@ -125,8 +125,11 @@ class LiteHMR(MeshRegressor):
     """EfficientNet-Lite0's middle layers, ImageNet weights kept as they are: for a laptop.
 
     A body's pose is where its parts are, so the grid of features is kept: 112 channels at a
-    sixteenth of the picture's side, averaged to grid x grid places.
+    sixteenth of the picture's side, averaged to grid x grid places. They are standardised before
+    the regressor, which learns much faster so.
     """
+
+    head_names = (*MeshRegressor.head_names, "norm")
 
     def __init__(self, pretrained: bool = True, grid: int = 4, **options):
         super().__init__(112 * grid * grid, **options)
@@ -134,6 +137,7 @@ class LiteHMR(MeshRegressor):
         self.trunk = EfficientNetLite0(1, pretrained).trunk
         del self.trunk._blocks[11:], self.trunk._conv_head, self.trunk._bn1
         self.trunk.requires_grad_(False)
+        self.norm = nn.BatchNorm1d(self.width, affine=False)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -142,8 +146,11 @@ class LiteHMR(MeshRegressor):
 
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
-        """(N, 3, H, W) -> (N, 112 grid^2), of a size near one."""
+        """(N, 3, H, W) -> (N, 112 grid^2)."""
         x = self.trunk._swish(self.trunk._bn0(self.trunk._conv_stem(x)))
         for block in self.trunk._blocks:
             x = block(x)
-        return functional.adaptive_avg_pool2d(x, self.grid).flatten(1) / 5
+        return functional.adaptive_avg_pool2d(x, self.grid).flatten(1)
+
+    def head(self, features: Tensor) -> Bodies:
+        return super().head(self.norm(features))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.hmr import HMR, MeshRegressor
+from models.hmr import HMR, LiteHMR, MeshRegressor
 from models.released import load
 from models.rotations import matrix_from_6d
 from models.smpl import read_mean
@@ -86,3 +86,18 @@ def test_stage_two_learns_the_regressor_anew(network: HMR):
 def test_a_likelihood_of_another_width():
     with pytest.raises(ValueError, match="216 numbers; this likelihood asks for 50"):
         MeshRegressor(8, outputs=50)
+
+
+def test_the_small_network_keeps_its_trunk_and_learns_its_head():
+    model = LiteHMR(pretrained=False, hidden=16, grid=2).train()
+    assert model.width == 112 * 4
+    assert not any(module.training for module in model.trunk.modules())
+    rotations, shape, camera = model(torch.randn(2, 3, 64, 64))
+    assert (rotations.shape, shape.shape, camera.shape) == ((2, 24, 3, 3), (2, 10), (2, 3))
+    learned = {key.split(".")[0] for key, p in model.named_parameters() if p.requires_grad}
+    assert learned == {"fc1", "fc2", "decpose", "decshape", "deccam"}
+    features = model.features(torch.randn(2, 3, 64, 64))
+    assert features.shape == (2, model.width)
+    before = model.norm.num_batches_tracked.clone()
+    model.freeze(freeze_bn=True).train().head(features)
+    assert model.norm.num_batches_tracked == before + 1  # the standardisation is the head's
