@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from datasets import crops, images
+from datasets import crops
 
 FIELDS = {
     "pose": 216,  # 24 rotation matrices
@@ -130,7 +130,6 @@ class BodyDataset(Dataset):
         return self.length
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        images.one_thread_per_worker()
         people, row = self._find(index, float(torch.rand(())) if self.mixed else 0.0)
         view = crops.draw_view() if self.augment else crops.View()
         return {

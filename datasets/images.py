@@ -11,7 +11,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from torch.utils.data import get_worker_info
+
+# OpenCV's thread pool does not survive the fork of a data loader's worker, which then waits for
+# ever; and workers share the cores already.
+cv2.setNumThreads(0)
 
 _REDUCED = {
     1: cv2.IMREAD_COLOR,
@@ -20,15 +23,6 @@ _REDUCED = {
     8: cv2.IMREAD_REDUCED_COLOR_8,
 }
 _FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0..15 without DHT, JPG, DAC
-
-
-def one_thread_per_worker() -> None:
-    """In a data loader's worker, keep OpenCV to one thread: the workers share the cores already.
-
-    OpenCV's thread pool does not survive a fork either. To be called by a dataset for each item.
-    """
-    if get_worker_info() is not None and cv2.getNumThreads() > 1:
-        cv2.setNumThreads(1)
 
 
 def jpeg_shape(data: bytes) -> tuple[int, int] | None:

@@ -72,7 +72,6 @@ class AgeDataset(Dataset):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> dict:
-        images.one_thread_per_worker()
         image = self.image(index)
         if self.augment:
             image = images.augment(image, self.padding)

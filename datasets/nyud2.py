@@ -165,7 +165,6 @@ class DepthDataset(Dataset):
         return len(self.numbers)
 
     def __getitem__(self, index: int) -> dict:
-        images.one_thread_per_worker()
         image, depth, unit = self.frames[self.numbers[index]]
         angle, mirror, colours = 0.0, False, None
         if self.augment:

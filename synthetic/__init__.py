@@ -1,1 +1,5 @@
 """The paper's synthetic benchmark, and the generators of small datasets in the real formats."""
+
+import cv2
+
+cv2.setNumThreads(0)  # as in datasets/images.py
