@@ -57,7 +57,10 @@ def _draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Pat
     errors = {row: np.mean([error for error, _ in found[row]], 0) for row in rows}
     best = min((row for row in rows if row != BASELINE), key=lambda row: _balanced(runs[row]))
 
-    figures = {"sweep": Figure(figsize=(9, 3)), "gain": Figure(figsize=(6, 3))}
+    figures = {
+        "sweep": Figure(figsize=(9.6, 3), layout="constrained"),
+        "gain": Figure(figsize=(6, 3)),
+    }
     sweep(runs, figures["sweep"].subplots(1, 3))
     gain(errors, rarity, figures["gain"].subplots())
     figures["poses"] = Figure(figsize=(6, 3))
@@ -116,7 +119,7 @@ def sweep(runs: dict[str, list[str]], axes: Any) -> Any:
             top = ax.get_xaxis_transform()
             ax.plot(diverged, [0.98] * len(diverged), "x", color=COLOURS[row], transform=top)
         ax.set(xscale="log", xlabel="strength", ylabel="bMPVPE (mm)", title=title)
-    axes[0].legend()
+    axes[2].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
     return axes
 
 

@@ -98,6 +98,6 @@ def test_to_tensor_normalises_to_mean_and_std_of_a_half():
 
 
 def test_workers_may_be_forked_after_opencv_was_busy():
-    """OpenCV's threads are gone in a fork, and a worker that waited for them would wait for ever."""
+    """OpenCV's threads are gone in a fork; a worker that waited for them would wait for ever."""
     cv2.GaussianBlur(np.zeros((2000, 2000, 3), np.uint8), (0, 0), 5)
     assert cv2.getNumThreads() == 1
