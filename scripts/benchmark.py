@@ -25,7 +25,7 @@ from engine import tables  # noqa: E402
 from engine.files import whole  # noqa: E402
 from engine.timing import Bench, Loss, Row, ratio, table  # noqa: E402
 from losses import BMC, BNI, GAI, Bins, GaussianMixture  # noqa: E402
-from synthetic.methods import METHODS  # noqa: E402
+from synthetic.methods import METHODS, trained_together  # noqa: E402
 from synthetic.problems import TABLE  # noqa: E402
 from synthetic.program import Training  # noqa: E402
 from synthetic.speed import alone, together  # noqa: E402
@@ -173,9 +173,10 @@ def synthetic(bench: Bench) -> list[Row]:
     rows, seeds, against = [], range(10), "one run at a time"
     for family, settings in {"normal": "linear", "exponential": "linear", "mvn": "mvn"}.items():
         training = Training(**config.training[settings])
-        problems = [problem for problem in TABLE if problem.family == family]
-        runs = len(problems) * len(seeds)
+        columns = [problem for problem in TABLE if problem.family == family]
         for method, make_loss in METHODS.items():
+            problems = trained_together(method, columns)[0]
+            runs = len(problems) * len(seeds)
             ours = together(make_loss, problems, seeds, training)
             theirs = alone(make_loss, problems[0], training)
             name = f"{family}, {method}, {runs} runs"

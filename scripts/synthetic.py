@@ -24,7 +24,7 @@ from rich.progress import (  # noqa: E402
 from engine import tables  # noqa: E402
 from synthetic import figures  # noqa: E402
 from synthetic.jobs import Job, run_all  # noqa: E402
-from synthetic.methods import EXTRAS, METHODS, defined, takes_batch  # noqa: E402
+from synthetic.methods import EXTRAS, METHODS, defined, trained_together  # noqa: E402
 from synthetic.problems import NONLINEAR, TABLE  # noqa: E402
 from synthetic.program import Training  # noqa: E402
 
@@ -48,8 +48,7 @@ def main_jobs(cfg: DictConfig) -> list[Job]:
         for method in methods:
             if problems and defined(method, problems[0]):
                 training = settings(cfg, "mvn" if family == "mvn" else "linear")
-                # a batch prior's tensors are large: all columns at once would not fit the cache
-                parts = [(p,) for p in problems] if takes_batch(method) else [problems]
+                parts = trained_together(method, problems)
                 jobs += [Job(method, p, seeds, training, cfg.folder, cfg.device) for p in parts]
     if cfg.figures and cfg.columns == "all" and set(DRAWN) <= set(methods):
         training = settings(cfg, "nonlinear")

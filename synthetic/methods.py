@@ -4,7 +4,7 @@ The first six are the paper's. The others are this project's: BNI, and Theorem 1
 likelihood (the paper's future work), with each prior.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -82,3 +82,10 @@ def defined(method: str, problem: Problem) -> bool:
 def takes_batch(method: str) -> bool:
     """Whether the method's prior is the batch: rows x rows numbers a run."""
     return "BMC" in method or "batch" in method
+
+
+def trained_together(method: str, problems: Sequence[Problem]) -> list[tuple[Problem, ...]]:
+    """The columns of one program each. A batch prior's tensors are large: all columns at once would
+    not fit the cache.
+    """
+    return [(p,) for p in problems] if takes_batch(method) else [tuple(problems)]

@@ -100,7 +100,8 @@ class Runs:
         self.bias = torch.stack([bias for _, bias in starts]).to(device).requires_grad_()
         self.optimizer = self._optimizer()
         self.programs: dict[int, Callable[[Batch], list[Tensor]]] = {}
-        self.generators = [torch.Generator().manual_seed(seed) for _, seed in pairs]
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.columns = len(problems)
 
     def train(self, report: Callable[[int, State], None] = lambda epoch, state: None) -> State:
         """Every run trained to the end; the state of the epoch that validated best, run by run.
@@ -167,6 +168,7 @@ class Runs:
 
         program = make_fx(gradients)(batch, *(v.detach() for v in self._variables()))
         program.graph.eliminate_dead_code()
+        program.recompile()
         return lambda batch: program(batch, *(v.detach() for v in self._variables()))
 
     @torch.no_grad()
@@ -195,15 +197,17 @@ class Runs:
         return getattr(torch.optim, t.optimizer)(groups, **options)
 
     def _shuffled(self) -> Tensor:
-        """(R, n): a fresh order of the training pairs for every run."""
+        """(R, n): a fresh order of the training pairs for every run, the same in all columns."""
         count = self.training.samples
         orders = [torch.randperm(count, generator=generator) for generator in self.generators]
-        return torch.stack(orders).to(self.device)
+        return torch.stack(orders).repeat(self.columns, 1).to(self.device)
 
 
 def _take(values: Tensor, rows: Tensor) -> Tensor:
     """(R, n, ...), (R, B) -> (R, B, ...)."""
-    return values[torch.arange(len(rows), device=rows.device)[:, None], rows]
+    first = torch.arange(len(rows), device=rows.device)[:, None] * values.shape[1]
+    taken = values.flatten(0, 1).index_select(0, (rows + first).flatten())  # indexing is slower
+    return taken.unflatten(0, rows.shape)
 
 
 def _least_squares(split: Split) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """Maps in the engine: pixels are rows, targets are cached with features, evaluation streams."""
 
-import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from engine.evaluate import evaluate, finished_run
 from engine.figures_depth import Maps, draw
 from engine.objective import Dense
 from engine.run import make_fabric, run
+from engine.timing import Bench
 from losses import BNI, BalancedLoss, Bins, Flat, Gaussian, Histogram, WeightedLoss
 from metrics import DepthMetrics, depth_report
 from tests.engine.tiny import TinyMaps, depth_config
@@ -158,16 +159,17 @@ class Endless(torch.utils.data.Dataset):
 
 def test_evaluation_memory_does_not_grow_with_the_test_set():
     whole = dense(BNI(Bins([1.0, 5.0], [0.5, 0.5])))
-    peaks = []
-    for size in (4, 24):
+    bench = Bench("cpu", rounds=1, seconds=0, budget=0)
+
+    def evaluated(size: int) -> tuple[dict, dict]:
         loader = evaluation_loader(Endless(size), 2, 0, False, 0, 1)
-        tracemalloc.start()
-        report, kept = evaluate(CPU, whole, loader, DepthMetrics())
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert kept == {}
-        assert report["rmse"] > 0
-    assert peaks[1] < 1.5 * peaks[0]  # six times the maps; Python's own objects make some noise
+        return evaluate(CPU, whole, loader, DepthMetrics())
+
+    peaks = [bench.peak(partial(evaluated, size)) for size in (4, 24)]
+    assert peaks[1] < 1.1 * peaks[0]  # six times the maps
+    report, kept = evaluated(4)
+    assert kept == {}
+    assert report["rmse"] > 0
 
 
 def test_streamed_evaluation_is_the_report_on_all_pixels(rooms: Path, tmp_path: Path):
