@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losses.grid import CHUNK, FEW_ROWS, is_eager, tabulate
+from losses.grid import CHUNK, FEW_ROWS, Curves, is_eager, tabulate
 from losses.likelihoods import Gaussian
 from losses.priors import Prior
 
@@ -39,17 +39,19 @@ LOG2E, LN2 = 1 / math.log(2), math.log(2)
 
 
 class Kept:
-    """The last result of a function of some tensors, as long as these are what they were."""
+    """The last result of a function of some tensors, as long as these are what they were, and the
+    curves that were drawn of it.
+    """
 
     def __init__(self):
-        self.state, self.tensors, self.results = [], (), []
+        self.state, self.tensors, self.results, self.curves = [], (), [], []
 
     def get(
         self, tensors: tuple[Tensor, ...], other: tuple, make: Callable[[], Evidence]
     ) -> Evidence:
         state = [*other, *(id(t) for t in tensors), *(t._version for t in tensors)]
         if state != self.state:  # the tensors are held, so that no other gets their id
-            self.state, self.tensors, self.results = state, tensors, [make()]
+            self.state, self.tensors, self.results, self.curves = state, tensors, [make()], []
         return self.results[0]
 
     def __reduce__(self):
@@ -96,11 +98,12 @@ def gaussian_mean(
         evidence = kept.get((raw, *fixed), key, make)
     else:
         evidence = make()
+    curves = kept.curves if fixed else None
     if simple:
-        parts = _loss(evidence, x, target, s, strength, weight, learned, many)
+        parts = _loss(evidence, x, target, s, strength, weight, learned, many, curves)
         return _attach(pred, raw, *parts)
     loss, to_pred, to_sigma = _loss(
-        evidence, x / s, target / s, 1.0, strength, weight, learned, many, s.ndim > 0
+        evidence, x / s, target / s, 1.0, strength, weight, learned, many, curves, s.ndim > 0
     )
     if strength != 1:
         log_sigma = s.log().sum() if s.ndim else x.shape[-1] * s.log()
@@ -119,6 +122,7 @@ def _loss(
     weight: Tensor | None,
     learned: bool,
     many: bool,
+    curves: list[Curves] | None,
     per_dimension: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The loss () and its gradients to x (N, D) and to sigma, () or, `per_dimension`, (D,)."""
@@ -147,7 +151,7 @@ def _loss(
 
     portion = 1 / len(x) if weight is None else (weight / weight.sum()).to(x)[:, None]
     if many:
-        evidence, chunk = _by_grid(evidence, x, var, learned)
+        evidence, chunk = _by_grid(evidence, x, var, learned, curves)
         rows = [slice(start, start + chunk) for start in range(0, len(x), chunk)]
         own = (portion if weight is None else portion[r] for r in rows)  # pyright: ignore
         parts = [part(evidence, x[r], target[r], p) for r, p in zip(rows, own, strict=True)]
@@ -168,7 +172,9 @@ def _mean(rows: Tensor, portion: Tensor | float) -> Tensor:
     return rows.sum() * portion if isinstance(portion, float) else (rows * portion).sum()
 
 
-def _by_grid(evidence: Evidence, x: Tensor, var: float, learned: bool) -> tuple[Evidence, int]:
+def _by_grid(
+    evidence: Evidence, x: Tensor, var: float, learned: bool, kept: list[Curves] | None
+) -> tuple[Evidence, int]:
     """The evidence (in float64) for very many rows in one dimension, read off a grid where one is
     fine enough, and for how many rows at a time.
     """
@@ -181,7 +187,7 @@ def _by_grid(evidence: Evidence, x: Tensor, var: float, learned: bool) -> tuple[
         value, drift, swell = evidence(x.double())
         return value.to(x), drift.to(x), swell.to(x)
 
-    table = tabulate(curves, x[:, 0])
+    table = tabulate(curves, x[:, 0], kept=kept)
     if table is None:
         return exact, FEW_ROWS
 

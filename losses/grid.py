@@ -37,10 +37,11 @@ def pays_off(pred: Tensor, components: int) -> bool:
 
 @dataclass(frozen=True)
 class Curves:
-    """F functions as cubics on G equal cells that start at `low`, `scale` cells to a unit."""
+    """F functions as cubics on G equal cells from `low` to `high`, `scale` cells to a unit."""
 
     coefficients: Tensor  # (F, 4, G + 1); the last cell is a point
     low: float
+    high: float
     scale: float
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -60,19 +61,32 @@ class Curves:
 
 
 def tabulate(
-    functions: Callable[[Tensor], Tensor], x: Tensor, differentiable: bool = False
+    functions: Callable[[Tensor], Tensor],
+    x: Tensor,
+    differentiable: bool = False,
+    kept: list[Curves] | None = None,
 ) -> Curves | None:
     """The curves of smooth `functions`, (G, 1) -> (F, G), over all of x (N,); None where a grid
     fine enough would cost more than the rows themselves.
 
     `differentiable`: whether the functions have a parameter that wants a gradient.
+    `kept`: the curves of an earlier call with the same functions, if any, replaced when x leaves
+    them; a little is added at both ends, so that this is rare.
     """
     low, high = (float(end) for end in torch.aminmax(x.detach()))
+    if kept and kept[0].low <= low and high <= kept[0].high:
+        return kept[0]
+    if kept is not None and high > low:
+        low, high = low - (high - low) / 8, high + (high - low) / 8
     cells = 128 if len(x) < CHUNK else 512
     while low < high and 16 * cells < len(x):
         value, slope, error = _nodes(functions, low, high, cells, x.device, differentiable)
         if error <= TOLERANCE:
-            return Curves(_coefficients(value, slope, x.dtype), low, cells / (high - low))
+            scale = cells / (high - low)
+            curves = Curves(_coefficients(value, slope, x.dtype), low, high, scale)
+            if kept is not None:
+                kept[:] = [curves]
+            return curves
         cells *= 4
     return None
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from losses import BNI, GAI, BalancedLoss, Bins, GaussianMixture
+from losses.fused import Kept
 from tests.losses.pairs import D64, mixture
 
 LOSSES = {
@@ -68,3 +69,21 @@ def test_other_dimensions_are_still_refused():
     value_and_gradient(loss)
     with pytest.raises(ValueError, match="the mixture has 3 dimensions, the labels have 2"):
         loss(torch.zeros(4, 2), torch.zeros(4, 2))
+
+
+@pytest.mark.parametrize("name", ["bins", "mixture"])
+def test_curves_follow_the_predictions_and_sigma(name):
+    """Very many rows read a kept curve, which must be redrawn when they leave it."""
+    loss, fresh = LOSSES[name](), LOSSES[name]()
+    g = torch.Generator().manual_seed(0)
+    target = 4 * torch.rand(9000, 1, generator=g)
+    for low, high, sigma in ((0, 4, 1.0), (0.1, 4.1, 1.0), (-3, 8, 1.0), (1, 2, 1.0), (1, 2, 0.5)):
+        pred = low + (high - low) * torch.rand(9000, 1, generator=g)
+        for each in (loss, fresh):
+            each.likelihood.sigma.fill_(sigma)
+        fresh.kept = Kept()
+        values = [each(pred.clone().requires_grad_(), target) for each in (loss, fresh)]
+        assert values[0].item() == pytest.approx(values[1].item(), rel=1e-5)
+        rows = BalancedLoss(loss.likelihood, loss.prior).rows(pred.double(), target.double())
+        exact = 2 * sigma**2 * rows.mean().item()
+        assert values[0].item() == pytest.approx(exact, rel=2e-5)
