@@ -5,12 +5,17 @@
 The runs are found by their configs; those that are missing are run.
 """
 
+import functools
+import os
+import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from omegaconf import DictConfig
 
 from engine.folder import finished, folder
+from engine.pool import side_by_side
 from engine.run import composed, first_stage, key, run
 from engine.tables import cell
 
@@ -31,20 +36,72 @@ def is_finished(cfg: DictConfig) -> bool:
     return finished(folder(cfg, key(cfg, first_stage(cfg)))) is not None
 
 
-def compare(table: DictConfig, seeds: int, overrides: list[str], extras: bool, say: Say) -> dict:
-    """{"rows", "extras", "runs"}: find or run every cell. `say` is told what is going on."""
-    sections: dict[str, dict[str, Any]] = {"rows": {}, "extras": {}}
-    runs: dict[str, list[str]] = {}
-    for section in ("rows", "extras") if extras else ("rows",):
-        for name, row in (table.get(section) or {}).items():
-            done = []
-            for cfg in configs(row, seeds, overrides):
-                say(f"{name}, seed {cfg.seed}: {'found' if is_finished(cfg) else 'running'}")
-                done.append(run(cfg))
-            paper = (table.get("paper") or {}).get(name) or [None] * len(table.columns)
-            sections[section][name] = {
-                column: cell([one["metrics"][f"test/{column}"] for one in done], published)
-                for column, published in zip(table.columns, paper, strict=True)
-            }
-            runs[name] = [one["folder"] for one in done]
-    return {**sections, "runs": runs}
+def compare(
+    table: DictConfig, seeds: int, overrides: list[str], extras: bool, say: Say, jobs: int = 1
+) -> dict:
+    """{"rows", "extras", "runs"}: find or run every cell. `say` is told what is going on, of every
+    run at last that it was "found" or is "done".
+    """
+    sections = {"rows": table.rows, "extras": (table.get("extras") or {}) if extras else {}}
+    wanted = {
+        name: configs(row, seeds, overrides)
+        for rows in sections.values()
+        for name, row in rows.items()
+    }
+    run_all({f"{n}, seed {c.seed}": c for n, cfgs in wanted.items() for c in cfgs}, jobs, say)
+    done = {name: [run(cfg) for cfg in cfgs] for name, cfgs in wanted.items()}  # all are there now
+
+    def cells(name: str) -> dict[str, Any]:
+        paper = (table.get("paper") or {}).get(name) or [None] * len(table.columns)
+        return {
+            column: cell([one["metrics"][f"test/{column}"] for one in done[name]], published)
+            for column, published in zip(table.columns, paper, strict=True)
+        }
+
+    content = {section: {name: cells(name) for name in rows} for section, rows in sections.items()}
+    return {
+        **content,
+        "runs": {name: [r["folder"] for r in of_row] for name, of_row in done.items()},
+    }
+
+
+def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
+    """Run what is missing, {label: config}; on cached features so many `jobs` at a time."""
+    alone, together, sources = [], [], set()
+    for label, cfg in cfgs.items():
+        if is_finished(cfg):
+            say(f"{label}: found")
+            continue
+        stage1 = first_stage(cfg)
+        source = None if stage1 is None else key(stage1, None)
+        # the first on its features computes them, with all threads
+        shared = jobs > 1 and cfg.features.mode == "cached" and source in sources
+        (together if shared else alone).append((label, cfg))
+        sources.add(source)
+
+    def tell(label: str, since: float | None) -> None:
+        say(f"{label}: {'running' if since is None else f'done in {time.time() - since:.0f} s'}")
+
+    for label, cfg in alone:
+        tell(label, None)
+        start = time.time()
+        run(cfg)
+        tell(label, start)
+    began = dict.fromkeys(range(len(together)), time.time())
+
+    def told(i: int, since: float | None) -> None:
+        if since is None:
+            tell(together[i][0], began[i])
+        else:
+            began[i] = since
+            tell(together[i][0], None)
+
+    side_by_side([functools.partial(_run_quietly, cfg) for _, cfg in together], jobs, told)
+
+
+def _run_quietly(cfg: DictConfig, report: Callable[[float], None]) -> None:
+    """A run beside others, whose words would mix."""
+    report(time.time())
+    cfg.log.progress = False
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        run(cfg)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -38,7 +39,8 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
             made.append(Part(name, cfg.seconds.synthetic, work))
             continue
         overrides = for_runs(cfg)
-        own = [f"table={name}", f"seeds={cfg.seeds}", *table_script.passed_on(overrides)]
+        own = [f"table={name}", f"seeds={cfg.seeds}", f"jobs={jobs(cfg)}"]
+        own += table_script.passed_on(overrides)
         table = composed("table", own)
         rows = table.table.rows.values()
         benchmark = next(r.experiment for r in rows if r.get("experiment")).split("/")[0]
@@ -79,6 +81,12 @@ def for_runs(cfg: DictConfig) -> list[str]:
     ]
 
 
+def jobs(cfg: DictConfig) -> int:
+    if cfg.jobs == "auto":
+        return len(os.sched_getaffinity(0)) if cfg.data == "mini" else 1
+    return cfg.jobs
+
+
 def prepare(cfg: DictConfig) -> None:
     prepare_mini.main(composed("prepare_mini", list(cfg.prepare)))
 
@@ -105,16 +113,16 @@ def table_part(cfg: DictConfig, table: DictConfig, overrides: list[str]) -> Part
     costs = run_costs(cfg, table, overrides)
 
     def work(reach: Reach) -> Path:
-        begun, found = 0, False
+        done = 0
 
         def say(text: str) -> None:
-            nonlocal begun, found
-            reach(sum(costs[:begun]) / sum(costs), found)
-            begun, found = begun + 1, text.endswith("found")
+            nonlocal done
             print(text)
+            if not text.endswith("running"):
+                done += 1
+                reach(sum(costs[:done]) / sum(costs), text.endswith("found"))
 
         made = table_script.make(table, overrides, say)
-        reach(1.0, found)
         return next(path for path in made if path.suffix == ".json")
 
     return Part(table.table.name, sum(costs), work)

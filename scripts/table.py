@@ -49,7 +49,7 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     if cfg.table.get("measure") == "cost":
         content = costs(cfg, overrides, say)
     else:
-        content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say)
+        content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say, cfg.jobs)
     runs = content.pop("runs", {})
     about = {"preset": cfg.preset, "runs": runs}
     table = {**content, "meta": {**tables.meta(time.time() - start), **about}}

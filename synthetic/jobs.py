@@ -6,22 +6,17 @@ goes on where it was; its name is a hash of all that the numbers depend on.
 
 import hashlib
 import json
-import os
-import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from queue import Empty
-from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from engine.files import whole
+from engine.pool import side_by_side
 from synthetic.methods import EXTRAS, METHODS, WARM, takes_batch
 from synthetic.problems import Problem
 from synthetic.program import Runs, State, Training
@@ -104,53 +99,4 @@ def run_all(
         elif job.path.is_file():
             report(job, None)
     open_jobs = [job for job in jobs if not job.path.is_file()]
-    if not open_jobs:
-        return
-    context = get_context("spawn")
-    queue = context.Queue()
-    with ProcessPoolExecutor(min(workers, len(open_jobs)), context, _start, (queue,)) as pool:
-        running = {pool.submit(_work, job, i): job for i, job in enumerate(open_jobs)}
-        try:
-            waiting = set(running)
-            while waiting:
-                _drain(queue, lambda i, epoch: report(open_jobs[i], epoch))
-                for future in [f for f in waiting if f.done()]:
-                    waiting.remove(future)
-                    future.result()  # an error in a job is an error here
-                    report(running[future], None)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in active_children():  # Ctrl-C does not wait for the jobs under way
-                worker.terminate()
-            raise
-
-
-_reports: Any = None  # a worker's way to tell how far it is
-
-
-def _start(queue: Any) -> None:
-    """Prepare a worker. It ends with the benchmark, in whatever way that ends."""
-    global _reports
-    _reports = queue
-    torch.set_num_threads(1)
-    if (parent := parent_process()) is not None:
-
-        def follow() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=follow, daemon=True).start()
-
-
-def _work(job: Job, index: int) -> None:
-    job.run(lambda epoch: _reports.put((index, epoch)))
-
-
-def _drain(queue: Any, handle: Callable[[int, int], None]) -> None:
-    """Hand on what has arrived, waiting up to a tenth of a second for the first."""
-    try:
-        handle(*queue.get(timeout=0.1))
-        while True:
-            handle(*queue.get_nowait())
-    except Empty:
-        return
+    side_by_side([job.run for job in open_jobs], workers, lambda i, at: report(open_jobs[i], at))

@@ -1,5 +1,7 @@
 """A table finds its runs, runs what is missing, and puts the paper's numbers beside them."""
 
+import re
+import shutil
 import statistics
 from pathlib import Path
 
@@ -56,13 +58,32 @@ def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
     assert entry["mean"] == pytest.approx(statistics.mean(values))
     assert entry["std"] == pytest.approx(statistics.stdev(values))
     assert entry["paper"] is None
-    assert said == ["Vanilla, seed 0: running", "GAI, seed 0: running", "GAI, seed 1: running"]
+    assert said[::2] == ["Vanilla, seed 0: running", "GAI, seed 0: running", "GAI, seed 1: running"]
+    assert all(re.fullmatch(r".*: done in \d+ s", text) for text in said[1::2])
 
     said.clear()
     again = comparison.compare(OmegaConf.create(ROWS), 2, [], extras=True, say=said.append)
     assert again["rows"] == table["rows"]
-    assert [text.endswith("found") for text in said] == [True, True, True, False, False]
+    assert [text.endswith("found") for text in said] == [True, True, True, *[False] * 4]
     assert list(again["extras"]) == ["Focal"]
+
+
+@pytest.mark.usefixtures("small")
+def test_side_by_side_gives_the_same(faces: Path, tmp_path: Path):
+    cached = ["components=1", "features=cached", "features.views=1"]
+    rows = OmegaConf.create(ROWS)
+    rows.rows.GAI.overrides = cached
+    said = []
+    table = comparison.compare(rows, 3, [], False, said.append, jobs=2)
+    assert sum(text.endswith("running") for text in said) == 4
+    assert {text.split(":")[0] for text in said} == {
+        "Vanilla, seed 0",
+        *(f"GAI, seed {seed}" for seed in range(3)),
+    }
+    shutil.rmtree(tmp_path / "imdb_wiki" / "gai")
+    again = comparison.compare(rows, 3, [], False, said.append)
+    # one thread or two
+    assert again["rows"]["GAI"]["mae"]["mean"] == pytest.approx(table["rows"]["GAI"]["mae"]["mean"])
 
 
 @pytest.mark.parametrize("preset", ["paper", "official", "laptop"])
