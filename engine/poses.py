@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from losses import BalancedLoss, Batch, Gaussian, GaussianMixture, Product, Subspace
+from losses import BalancedLoss, Batch, Flat, Gaussian, GaussianMixture, Product, Subspace
 from losses.priors import Prior
 from models.rotations import axis_angle_from_matrix, matrix_from_6d, six_from_matrix
 from models.smpl import read_mean
@@ -58,14 +58,32 @@ class Coordinates(nn.Module):
 
 
 class PoseLoss(BalancedLoss):
-    """Theorem 1 on poses: loss(pred (N, 216), target (N, 216)) -> scalar, the sum over D."""
+    """Theorem 1 on poses: loss(pred (N, 216), target (N, 216)) -> scalar, the sum over D.
 
-    def __init__(self, coordinates: Coordinates, **options: Any):
-        super().__init__(**options)
+    Where the prior is a `Subspace`, the likelihood is that of its directions alone, in their own
+    numbers (N, R), and all others keep the plain loss: the directions in which poses differ most
+    are also those in which predictions err most, and one sigma for all would be too small there.
+    """
+
+    basis: Tensor | None
+    rest: Tensor | None
+
+    def __init__(self, coordinates: Coordinates, prior: Prior, **options: Any):
+        partial = isinstance(prior, Subspace)
+        super().__init__(prior=prior.prior if partial else prior, **options)
         self.coordinates = coordinates
+        basis = prior.basis if partial else None
+        rest = None if basis is None else torch.linalg.qr(basis, "complete")[0][:, len(basis.mT) :]
+        self.register_buffer("basis", basis, persistent=False)  # (D, R)
+        self.register_buffer("rest", rest, persistent=False)  # (D, D - R)
+        self.plain = BalancedLoss(type(self.likelihood)(1.0), Flat())  # pyright: ignore
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        return super().forward(self.coordinates(pred), self.coordinates(target), weight)
+        pred, target = self.coordinates(pred), self.coordinates(target)
+        if self.basis is None or self.rest is None:
+            return super().forward(pred, target, weight)
+        leading = super().forward(pred @ self.basis, target @ self.basis, weight)
+        return leading + self.plain(pred @ self.rest, target @ self.rest, weight)
 
 
 def noise(
@@ -75,9 +93,10 @@ def noise(
     learn_sigma: bool,
     floor: float,
     per_dimension: bool,
+    subspace: int | None,
 ) -> Gaussian:
-    """A Gaussian of one sigma, or of one per number of a pose."""
-    dims = coordinates.of(labels[:1] * 0).shape[-1] if per_dimension else 0
+    """A Gaussian of one sigma, or of one per number of a pose, or per balanced direction."""
+    dims = subspace or coordinates.of(labels[:1] * 0).shape[-1]
     start: Any = torch.full((dims,), float(sigma)) if per_dimension else sigma
     return Gaussian(start, learn_sigma, floor)
 

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
 
 from datasets.ihmr import split_target
 from engine import build
 from engine.bodies import MeshRecovery, fit_error, joint_error, keypoint_error
 from engine.body_metrics import BodyMetrics
+from engine.poses import PoseLoss
 from engine.run import run
+from losses import BMC, Batch, Flat, Gaussian, Subspace
 from models.smpl import SMPL, project
 from tests.engine.tiny_bodies import config
 
@@ -193,3 +196,18 @@ def test_meshes_are_in_tensorboard(bodies: Path, tmp_path: Path):
 def test_a_released_checkpoint_is_taken_as_it_is(bodies: Path, tmp_path: Path):
     done = run(config(bodies, tmp_path, "ihmr/spin", "trainer.epochs=0"))
     assert done["metrics"]["test/mpvpe"] > 0
+
+
+def test_a_balanced_subspace_has_a_noise_of_its_own():
+    """Theorem 1 along its directions, the plain loss along all others."""
+    torch.manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(6, 2))[0]
+    loss = PoseLoss(nn.Identity(), prior=Subspace(Batch(), basis), likelihood=Gaussian(0.5))  # pyright: ignore
+    pred, target = torch.randn(2, 5, 6)
+    leading = BMC(0.5)(pred @ basis, target @ basis)
+    missed = pred - target
+    rest = (missed - missed @ basis @ basis.mT).square().sum(1).mean()
+    torch.testing.assert_close(loss(pred, target), leading + rest)
+
+    plain = PoseLoss(nn.Identity(), prior=Subspace(Flat(), basis), likelihood=Gaussian(0.5))  # pyright: ignore
+    torch.testing.assert_close(plain(pred, target), missed.square().sum(1).mean())

@@ -38,7 +38,10 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
             "log.figures=false",
             "log.every=1",
             "components=2",
-            "+subspace=null" if experiment == "ihmr/spin" else "subspace=null",
+            *(
+                f"{'+' if experiment == 'ihmr/spin' else ''}{setting}"
+                for setting in ("subspace=null", "per_dimension=false")
+            ),
             "objective.overshoot=100",  # two steps from random weights are no training
             *overrides,
         ],
