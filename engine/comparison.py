@@ -32,8 +32,9 @@ def configs(row: Mapping[str, Any], seeds: int, overrides: list[str]) -> list[Di
     return [composed("train", [*names, f"seed={s}"]) for s in range(row.get("seeds") or seeds)]
 
 
-def is_finished(cfg: DictConfig) -> bool:
-    return finished(folder(cfg, key(cfg, first_stage(cfg)))) is not None
+def result(cfg: DictConfig) -> dict[str, Any] | None:
+    """What `run` gives, if the run is there."""
+    return finished(folder(cfg, key(cfg, first_stage(cfg))))
 
 
 def compare(
@@ -49,7 +50,7 @@ def compare(
         for name, row in rows.items()
     }
     run_all({f"{n}, seed {c.seed}": c for n, cfgs in wanted.items() for c in cfgs}, jobs, say)
-    done = {name: [run(cfg) for cfg in cfgs] for name, cfgs in wanted.items()}  # all are there now
+    done = {name: [result(cfg) or {} for cfg in cfgs] for name, cfgs in wanted.items()}
 
     def cells(name: str) -> dict[str, Any]:
         paper = (table.get("paper") or {}).get(name) or [None] * len(table.columns)
@@ -69,7 +70,7 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
     """Run what is missing, {label: config}; on cached features so many `jobs` at a time."""
     alone, together, sources = [], [], set()
     for label, cfg in cfgs.items():
-        if is_finished(cfg):
+        if result(cfg) is not None and not cfg.rerun:
             say(f"{label}: found")
             continue
         stage1 = first_stage(cfg)
