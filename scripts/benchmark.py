@@ -175,7 +175,7 @@ def synthetic(bench: Bench) -> list[Row]:
         training = Training(**config.training[settings])
         columns = [problem for problem in TABLE if problem.family == family]
         for method, make_loss in METHODS.items():
-            problems = trained_together(method, columns)[0]
+            problems = trained_together(method, columns, len(seeds))[0]
             runs = len(problems) * len(seeds)
             ours = together(make_loss, problems, seeds, training)
             theirs = alone(make_loss, problems[0], training)

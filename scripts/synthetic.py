@@ -48,7 +48,7 @@ def main_jobs(cfg: DictConfig) -> list[Job]:
         for method in methods:
             if problems and defined(method, problems[0]):
                 training = settings(cfg, "mvn" if family == "mvn" else "linear")
-                parts = trained_together(method, problems)
+                parts = trained_together(method, problems, len(seeds))
                 jobs += [Job(method, p, seeds, training, cfg.folder, cfg.device) for p in parts]
     if cfg.figures and cfg.columns == "all" and set(DRAWN) <= set(methods):
         training = settings(cfg, "nonlinear")

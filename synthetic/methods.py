@@ -84,8 +84,11 @@ def takes_batch(method: str) -> bool:
     return "BMC" in method or "batch" in method
 
 
-def trained_together(method: str, problems: Sequence[Problem]) -> list[tuple[Problem, ...]]:
-    """The columns of one program each. A batch prior's tensors are large: all columns at once would
-    not fit the cache.
+def trained_together(
+    method: str, problems: Sequence[Problem], seeds: int
+) -> list[tuple[Problem, ...]]:
+    """The columns of one program each. A batch prior's tensors are large: only so many runs at a
+    time fit the cache.
     """
-    return [(p,) for p in problems] if takes_batch(method) else [tuple(problems)]
+    most = max(1, 15 // seeds) if takes_batch(method) else len(problems)
+    return [tuple(problems[i : i + most]) for i in range(0, len(problems), most)]

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vjp, vmap
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from losses import BalancedLoss
@@ -168,6 +170,7 @@ class Runs:
 
         program = make_fx(gradients)(batch, *(v.detach() for v in self._variables()))
         program.graph.eliminate_dead_code()
+        _fold_constants(program)
         program.recompile()
         return lambda batch: program(batch, *(v.detach() for v in self._variables()))
 
@@ -201,6 +204,27 @@ class Runs:
         count = self.training.samples
         orders = [torch.randperm(count, generator=generator) for generator in self.generators]
         return torch.stack(orders).repeat(self.columns, 1).to(self.device)
+
+
+def _fold_constants(program: GraphModule) -> None:
+    """Compute once what does not depend on the batch or the variables, such as a fixed prior's."""
+    known: dict[Node, Tensor] = {}
+    for node in program.graph.nodes:
+        if node.op == "get_attr":
+            known[node] = getattr(program, node.target)
+        if node.op != "call_function" or not all(n in known for n in node.all_input_nodes):
+            continue
+        if node.target._schema.is_mutable:
+            raise NotImplementedError(f"{node.target} changes a constant")
+        args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
+        value = node.target(*args, **kwargs)
+        name = f"folded_{len(known)}"
+        program.register_buffer(name, value)
+        with program.graph.inserting_before(node):
+            constant = program.graph.get_attr(name)
+        node.replace_all_uses_with(constant)
+        known[node] = known[constant] = value
+    program.graph.eliminate_dead_code()
 
 
 def _take(values: Tensor, rows: Tensor) -> Tensor:
