@@ -39,7 +39,8 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
             made.append(Part(name, cfg.seconds.synthetic, work))
             continue
         overrides = for_runs(cfg)
-        own = [f"table={name}", f"seeds={cfg.seeds}", f"jobs={jobs(cfg)}"]
+        seeds = cfg.mini_seeds.get(name, cfg.seeds) if cfg.data == "mini" else cfg.seeds
+        own = [f"table={name}", f"seeds={seeds}", f"jobs={jobs(cfg)}"]
         own += table_script.passed_on(overrides)
         table = composed("table", own)
         rows = table.table.rows.values()
