@@ -135,7 +135,8 @@ def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None
         return "-"
     ours = _text({**entry, "paper": None}, "md")
     notes = [] if entry["paper"] is None else [f"paper {number(entry['paper'])}"]
-    notes += [f"ours {number(reference['mean'])}"] if reference else []
+    if reference is not None and reference["mean"] is not None:  # a cited row has none
+        notes.append(f"ours {number(reference['mean'])}")
     return f"{ours}\n[dim]{', '.join(notes)}[/]" if notes else ours
 
 

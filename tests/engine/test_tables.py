@@ -58,3 +58,12 @@ def test_meta_says_where_numbers_come_from():
 def test_unknown_format():
     with pytest.raises(ValueError, match="written as md, csv, tex, json"):
         tables.render(TABLE, "html")
+
+
+def test_a_cited_row_is_shown_beside_itself(capsys):
+    cited = {"mean": None, "std": None, "seeds": 0, "paper": 130.0}
+    table = {"rows": {"SPIN": {"tail": cited, "all": {**cited, "paper": None}}}}
+    tables.show(table, "title", reference=table)
+    shown = capsys.readouterr().out
+    assert "paper 130.00" in shown
+    assert "ours" not in shown
