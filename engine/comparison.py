@@ -40,7 +40,7 @@ def result(cfg: DictConfig) -> dict[str, Any] | None:
 def compare(
     table: DictConfig, seeds: int, overrides: list[str], extras: bool, say: Say, jobs: int = 1
 ) -> dict:
-    """{"rows", "extras", "runs"}: find or run every cell. `say` is told what is going on, of every
+    """{"rows", "extras", "runs", "run_seconds"}: find or run every cell. `say` is told what is going on, of every
     run at last that it was "found" or is "done".
     """
     sections = {"rows": table.rows, "extras": (table.get("extras") or {}) if extras else {}}
@@ -63,6 +63,7 @@ def compare(
     return {
         **content,
         "runs": {name: [r["folder"] for r in of_row] for name, of_row in done.items()},
+        "run_seconds": sum(r["seconds"] for of_row in done.values() for r in of_row),
     }
 
 

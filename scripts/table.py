@@ -52,6 +52,8 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
         content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say, cfg.jobs)
     runs = content.pop("runs", {})
     about = {"preset": cfg.preset, "runs": runs}
+    if "run_seconds" in content:  # whenever they were run; they may have been found
+        about["run_seconds"] = round(content.pop("run_seconds"))
     table = {**content, "meta": {**tables.meta(time.time() - start), **about}}
     tables.show(table, cfg.table.title)
     folder = PUBLISHED if cfg.publish else Path(cfg.paths.outputs) / "tables"

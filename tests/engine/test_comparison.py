@@ -47,6 +47,7 @@ def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
     table = comparison.compare(OmegaConf.create(ROWS), 2, [], extras=False, say=said.append)
     assert list(table["rows"]) == ["Vanilla", "GAI"]
     assert table["extras"] == {}
+    assert table["run_seconds"] > 0
     assert table["rows"]["Vanilla"]["bmae"]["paper"] == 13.92
     assert table["rows"]["Vanilla"]["bmae"]["seeds"] == 1
     entry = table["rows"]["GAI"]["mae"]
