@@ -40,8 +40,8 @@ def result(cfg: DictConfig) -> dict[str, Any] | None:
 def compare(
     table: DictConfig, seeds: int, overrides: list[str], extras: bool, say: Say, jobs: int = 1
 ) -> dict:
-    """{"rows", "extras", "runs", "run_seconds"}: find or run every cell. `say` is told what is going on, of every
-    run at last that it was "found" or is "done".
+    """{"rows", "extras", "runs", "run_seconds"}: find or run every cell. `say` is told what is
+    going on, of every run at last that it was "found" or is "done".
     """
     sections = {"rows": table.rows, "extras": (table.get("extras") or {}) if extras else {}}
     wanted = {
