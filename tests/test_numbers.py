@@ -20,6 +20,7 @@ README = (ROOT / "README.md").read_text()
 SETTINGS = {
     "0.25": "a covariance scale of the protocol (synthetic/problems.py)",
     "0.5625": "a covariance scale of the protocol (synthetic/problems.py)",
+    "0.75": "a tempering power that is tried (configs/preset/nyud2)",
     "3.11": "the Python version (pyproject.toml)",
     "6.4": "GB of .venv, as measured with du",
 }
