@@ -110,7 +110,7 @@ def gain_per_age(row: str, gain: pd.Series, train: NDArray, ax: Axes) -> Axes:
     ax.patch.set_visible(False)
     ax.bar(gain.index, gain, width=0.9, color=COLOURS.get(row, "#555555"))
     ax.axhline(0, color="black", linewidth=0.6)
-    ax.text(0.01, 0.93, row, transform=ax.transAxes, va="top", weight="bold")
+    ax.set_title(row, loc="left", weight="bold", fontsize="medium", pad=2)
     return ax
 
 
