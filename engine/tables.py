@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -44,11 +45,16 @@ def meta(seconds: float | None = None) -> dict[str, Any]:
     return {
         "commit": _git("rev-parse", "HEAD"),
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "command": " ".join(["python", *sys.argv]),
+        "command": without_places(" ".join(["python", *sys.argv])),
         "machine": f"{platform.system()} {platform.machine()}, {_processor()}",
         "seconds": None if seconds is None else round(seconds, 1),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
     }
+
+
+def without_places(command: str) -> str:
+    """A command whose absolute paths keep only their last name: nobody else has those folders."""
+    return re.sub(r"(?<![\w.])/(?:[^\s/,=\]]+/)*([^\s/,=\]]+)", r".../\1", command)
 
 
 def render(table: Mapping[str, Any], form: str = "md") -> str:

@@ -51,7 +51,7 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     else:
         content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say, cfg.jobs)
     runs = content.pop("runs", {})
-    about = {"preset": cfg.preset, "runs": runs}
+    about = {"preset": cfg.preset, "runs": places_in(cfg.paths.outputs, runs)}
     if "run_seconds" in content:  # whenever they were run; they may have been found
         about["run_seconds"] = round(content.pop("run_seconds"))
     table = {**content, "meta": {**tables.meta(time.time() - start), **about}}
@@ -62,6 +62,15 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
         places = {row: [Path(place) for place in of_row] for row, of_row in runs.items()}
         written += get_method(cfg.table.figures)(cfg, places, folder / "figures")
     return written
+
+
+def places_in(outputs: str, runs: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The folders of the runs, as seen from that of the outputs."""
+    root = Path(outputs).resolve()
+    return {
+        row: [str(Path(place).resolve().relative_to(root)) for place in places]
+        for row, places in runs.items()
+    }
 
 
 def own_name(cfg: DictConfig) -> str:

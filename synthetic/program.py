@@ -215,7 +215,7 @@ def _fold_constants(program: GraphModule) -> None:
         if node.op != "call_function" or not all(n in known for n in node.all_input_nodes):
             continue
         if node.target._schema.is_mutable:
-            raise NotImplementedError(f"{node.target} changes a constant")
+            raise RuntimeError(f"{node.target} changes a constant: its loss must not work in place")
         args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
         value = node.target(*args, **kwargs)
         name = f"folded_{len(known)}"

@@ -1,6 +1,7 @@
 """The committed numbers keep the promises that the README makes of them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,12 @@ def test_vanilla_is_the_closed_form_and_balanced_mse_is_far_below(problem):
     for row in ("GAI (true noise)", "BMC (true noise)", "GAI", "BMC"):
         assert means[row] < means["Reweight"]
         assert means[row] < means["Vanilla"] / 10
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem
+)
+def test_no_folder_of_one_machine_is_named(path: Path):
+    meta = json.loads(path.read_text())["meta"]
+    places = [meta["command"], *(p for of_row in meta.get("runs", {}).values() for p in of_row)]
+    assert not [text for text in places if re.search(r"(^|[\s=\[,])/", text)]

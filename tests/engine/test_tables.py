@@ -67,3 +67,9 @@ def test_a_cited_row_is_shown_beside_itself(capsys):
     shown = capsys.readouterr().out
     assert "paper 130.00" in shown
     assert "ours" not in shown
+
+
+def test_a_command_keeps_only_the_last_name_of_a_path():
+    said = "python scripts/table.py dataset.root=/home/a/nyud2 x=[/b/c,d/e] paths.outputs=outputs/f"
+    kept = "python scripts/table.py dataset.root=.../nyud2 x=[.../c,d/e] paths.outputs=outputs/f"
+    assert tables.without_places(said) == kept
