@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine import tables
-from engine.report import gather, html, markdown, table_configs
+from engine.report import gather, html, markdown
 
 ROOT = Path(__file__).parents[2]
 # The rows of the paper's seven tables, as it prints them; one number of each, from its last column.
