@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from datasets import depth as maps
-from datasets.nyud2 import MatFrames, PngFrames
+from datasets.nyud2_frames import MatFrames, PngFrames
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 Write = Callable[[Path, bytes], None]

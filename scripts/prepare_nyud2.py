@@ -14,8 +14,9 @@ import numpy as np  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from datasets.nyud2 import HISTOGRAM, MASK, MatFrames, frames  # noqa: E402
+from datasets.nyud2 import HISTOGRAM, MASK  # noqa: E402
 from datasets.nyud2_files import histograms, measured_mask, unpack  # noqa: E402
+from datasets.nyud2_frames import MatFrames, frames  # noqa: E402
 from engine.files import whole  # noqa: E402
 
 

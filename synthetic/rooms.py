@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from datasets import depth as maps
-from datasets.nyud2 import HISTOGRAM, MASK, frames
+from datasets.nyud2 import HISTOGRAM, MASK
 from datasets.nyud2_files import encode, histograms, measured_mask
+from datasets.nyud2_frames import frames
 from synthetic.folder import whole_folder
 from synthetic.room_casting import PLAIN, PLANKS, TILES, Look, Room, cast, paint, rays
 
