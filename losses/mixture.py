@@ -13,6 +13,7 @@ N: rows; D: label dimensions; K: components.
 
 import math
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn import mixture as sklearn_mixture
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from losses.likelihoods import Likelihood
@@ -157,7 +159,9 @@ class GaussianMixture(Prior):
             y = y[rng.choice(len(y), max_samples, replace=False)]
         floor = regularisation * max(float(y.var(axis=0).mean()), 1e-12)
         model = sklearn_mixture.GaussianMixture(components, reg_covar=floor, random_state=seed)
-        model.fit(y)
+        with warnings.catch_warnings():  # more components than labels: some coincide, as they may
+            warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
+            model.fit(y)
         return cls(model.weights_, model.means_, model.covariances_)
 
     def save(self, path: str | Path) -> None:

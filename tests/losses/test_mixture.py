@@ -77,6 +77,12 @@ def test_equal_labels_are_regularised():
     assert torch.isfinite(GAI(prior, 1.0)(torch.zeros(2, 1), torch.full((2, 1), 3.0)))
 
 
+def test_more_components_than_different_labels():
+    """The paper's K = 512 on whole ages: some components coincide, without a warning."""
+    prior = GaussianMixture.fit(np.repeat(np.arange(20.0), 5), 32)
+    assert len(prior) == 32 and torch.isfinite(prior.log_prob(torch.arange(20.0)[:, None])).all()
+
+
 @pytest.mark.parametrize("dims", [1, 4])
 def test_save_and_load(tmp_path, dims):
     prior, path = mixture(dims, D64), tmp_path / "prior.npz"
