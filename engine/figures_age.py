@@ -16,20 +16,9 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from engine import build
-from engine.plots import STYLE, TRAIN, save
+from engine.plots import STYLE, TRAIN, colour, save
 from metrics import age_report
 
-COLOURS = {
-    "Vanilla": "#E69F00",
-    "RRT": "#009E73",
-    "RRT+LDS": "#56B4E9",
-    "BMC": "#CC79A7",
-    "GAI": "#D55E00",
-    "BNI": "#F0A380",
-    "Balanced L1": "#0072B2",
-    "Histogram": "#000000",
-}
-TEST = "#CC79A7"
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
 
 
@@ -88,12 +77,13 @@ def draw_tradeoff(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
 
 def label_histograms(train: NDArray, test: NDArray, ax: Axes) -> Axes:
     """How many images of each age there are to learn from, and to be tested on."""
-    for values, colour, name in ((train, TRAIN, "training set"), (test, TEST, "test set")):
+    sets = (train, TRAIN, "training set"), (test, colour("Test"), "test set")
+    for values, shade, name in sets:
         ages, counts = np.unique(values.round(), return_counts=True)
         if name == "test set":
-            ax.step(ages, counts, where="mid", color=colour, label=name)
+            ax.step(ages, counts, where="mid", color=shade, label=name)
         else:
-            ax.bar(ages, counts, width=1, color=colour, label=name)
+            ax.bar(ages, counts, width=1, color=shade, label=name)
     ax.set(yscale="log", xlabel="age", ylabel="images")
     ax.legend()
     return ax
@@ -108,7 +98,7 @@ def gain_per_age(row: str, gain: pd.Series, train: NDArray, ax: Axes) -> Axes:
     behind.spines["left"].set_visible(False)
     ax.set_zorder(behind.get_zorder() + 1)
     ax.patch.set_visible(False)
-    ax.bar(gain.index, gain, width=0.9, color=COLOURS.get(row, "#555555"))
+    ax.bar(gain.index, gain, width=0.9, color=colour(row))
     ax.axhline(0, color="black", linewidth=0.6)
     ax.set_title(row, loc="left", weight="bold", fontsize="medium", pad=2)
     return ax
@@ -121,7 +111,7 @@ def predicted_and_true(row: str, pred: NDArray, target: NDArray, ax: Axes) -> Ax
     ax.scatter(target, pred, s=3, color="#888888", alpha=0.35, linewidth=0, rasterized=True)
     ages = np.unique(target.round())
     means = [pred[target.round() == age].mean() for age in ages]
-    ax.plot(ages, means, color=COLOURS.get(row, "#555555"), linewidth=1.4)
+    ax.plot(ages, means, color=colour(row), linewidth=1.4)
     ax.set(title=row, xlim=(0, top), ylim=(0, top * 1.05))
     return ax
 
@@ -131,13 +121,13 @@ def trade_off(
 ) -> Axes:
     """A curve for each method; with `knobs`, the knob's value at each point."""
     for method, points in curves.items():
-        colour = COLOURS.get(method, "#555555")
+        shade = colour(method)
         names, many, few = zip(*points, strict=True)
-        ax.plot(many, few, "o-", color=colour, label=method, markersize=3.5, linewidth=1)
+        ax.plot(many, few, "o-", color=shade, label=method, markersize=3.5, linewidth=1)
         for i, place in enumerate(zip(many, few, strict=True)):
             if knobs:
                 offset = {"textcoords": "offset points", "annotation_clip": True}
-                ax.annotate(names[i], place, (3, 3), fontsize=6, color=colour, **offset)
+                ax.annotate(names[i], place, (3, 3), fontsize=6, color=shade, **offset)
     ax.set(xlabel="bMAE, many-shot ages (years)", ylabel="bMAE, few-shot ages (years)")
     return ax
 

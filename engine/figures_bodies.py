@@ -20,22 +20,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from engine import build
 from engine.body_metrics import NEUTRAL, BodyMetrics
-from engine.files import whole
+from engine.plots import STYLE, colour, save
 from metrics.groups import REGIONS, rarity_regions
 from models.rotations import geodesic, matrix_from_6d
 from models.smpl import read_mean
 
-# In the colour-blind-safe palette of Okabe and Ito, the baseline yellow as in every figure.
-COLOURS = {"SPIN-RT": "#E69F00", "BMC": "#56B4E9", "GAI": "#D55E00", "Balanced L1": "#009E73"}
 BASELINE, BALANCED = "SPIN-RT", ("BMC", "GAI", "Balanced L1")
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "savefig.bbox": "tight",
-    "savefig.dpi": 120,
-}
 
 
 def draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Path]:
@@ -67,17 +57,7 @@ def _draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Pat
     pose_distribution(run, figures["poses"].subplots())
     preds = {row: tests[row][0]["test_pred"] for row in (BASELINE, best)}
     figures["panels"] = panels(run, metrics, preds, target, rarity)
-    return [
-        _save(figure, folder / f"{cfg.table.name}{cfg.paths.suffix}_{name}.png")
-        for name, figure in figures.items()
-    ]
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as file:
-        figure.savefig(file, format="png")
-    return path
+    return save(figures, folder, cfg.name)
 
 
 def _errors(metrics: BodyMetrics, pred: NDArray, target: torch.Tensor) -> tuple[NDArray, NDArray]:
@@ -110,14 +90,14 @@ def sweep(runs: dict[str, list[str]], axes: Any) -> Any:
     base = [_metrics(one)["metrics"] for one in runs[BASELINE]]
     for ax, key, title in zip(axes, keys, titles, strict=True):
         ax.axhline(
-            np.mean([one[key] for one in base]), color=COLOURS[BASELINE], ls="--", label=BASELINE
+            np.mean([one[key] for one in base]), color=colour(BASELINE), ls="--", label=BASELINE
         )
         for row in (row for row in BALANCED if row in runs):
             strengths, means, diverged = _sweep_of(runs[row], key)
             if strengths:
-                ax.plot(strengths, means, "o-", ms=3, color=COLOURS[row], label=row)
+                ax.plot(strengths, means, "o-", ms=3, color=colour(row), label=row)
             top = ax.get_xaxis_transform()
-            ax.plot(diverged, [0.98] * len(diverged), "x", color=COLOURS[row], transform=top)
+            ax.plot(diverged, [0.98] * len(diverged), "x", color=colour(row), transform=top)
         ax.set(xscale="log", xlabel="strength", ylabel="bMPVPE (mm)", title=title)
     axes[2].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
     return axes
@@ -152,7 +132,7 @@ def gain(errors: dict[str, NDArray], rarity: NDArray, ax: Axes, groups: int = 20
         blocks = np.array(means).reshape(groups, -1)
         seen = ~np.isnan(blocks).all(1)
         heights = np.array([np.nanmean(block) for block in blocks[seen]])
-        ax.bar(place[seen] + 0.25 * (number - 1), heights, 0.25, color=COLOURS[row], label=row)
+        ax.bar(place[seen] + 0.25 * (number - 1), heights, 0.25, color=colour(row), label=row)
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set(
         xlabel="rarity region, from the mean pose to the rarest (of 20)",
@@ -168,7 +148,7 @@ def pose_distribution(run: DictConfig, ax: Axes) -> Axes:
     poses = torch.from_numpy(labels[np.isfinite(labels).all(1)]).unflatten(1, (24, 3, 3))
     mean = matrix_from_6d(read_mean(run.metrics.mean)[0].unflatten(-1, (24, 6)))
     degrees = torch.rad2deg(geodesic(poses, mean).mean(1)).numpy()
-    ax.hist(degrees, REGIONS, color="#0072B2")
+    ax.hist(degrees, REGIONS, color=colour("Train"))
     ax.set(
         xlabel="mean geodesic distance to the mean pose (degrees)",
         ylabel="training poses",
@@ -205,26 +185,28 @@ def panels(
                 rows[:, 216:226],
                 genders.get(name, neutral),
             ).numpy()
-        colour = COLOURS.get(name, "0.6")
+        shade = colour("Oracle" if name == "truth" else name)
         for line, vertices in enumerate(meshes):
             side = vertices[:, [2, 1, 0]] * np.array([-1, 1, 1])
             for column, view in enumerate((vertices, side)):
-                mesh(view, metrics.bodies[0].faces, axes[line, 1 + 2 * place + column], colour)
+                ax = axes[line, 1 + 2 * place + column]
+                mesh(view, metrics.bodies[0].faces, ax, shade)
         axes[0, 1 + 2 * place].set_title(name)
     for ax in axes.flat:
         ax.axis("off")
     return figure
 
 
-def mesh(vertices: NDArray, faces: Any, ax: Axes, colour: str) -> Axes:
+def mesh(vertices: NDArray, faces: Any, ax: Axes, shade: str) -> Axes:
     """(V, 3) seen along +z with y down, shaded, the farthest triangles first."""
     corners = vertices[faces]
     normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     normal /= np.linalg.norm(normal, axis=1, keepdims=True) + 1e-12
     order = np.argsort(-corners[:, :, 2].mean(1))
     light = 0.35 + 0.65 * np.abs(normal[order, 2])
-    shades = light[:, None] * np.array(to_rgb(colour))
-    ax.add_collection(PolyCollection(corners[order][:, :, :2].tolist(), facecolors=shades))
+    shades = light[:, None] * np.array(to_rgb(shade))
+    outlines = corners[order][:, :, :2].tolist()
+    ax.add_collection(PolyCollection(outlines, facecolors=shades, rasterized=True))
     middle = (vertices.max(0) + vertices.min(0)) / 2
     ax.set(xlim=(middle[0] - 1, middle[0] + 1), ylim=(middle[1] + 1, middle[1] - 1), aspect="equal")
     return ax

@@ -27,13 +27,12 @@ from datasets.depth import BINS, BINS_PER_METRE, bin_centers, to_image
 from engine import build, features
 from engine.batches import evaluation_loader
 from engine.evaluate import finished_run
-from engine.files import whole
+from engine.plots import STYLE, TRAIN, colour, save
 
 BASELINE, SHOWN = "Vanilla", ("GAI", "BNI")  # the panel shows the first of these that was run
-COLOURS = {"BNI": "#0072B2", "GAI": "#D55E00", "Histogram": "#009E73", "Vanilla+LDS": "#CC79A7"}
+GAINS = ("Vanilla+LDS", "BNI", "GAI", "Histogram")  # the rows of the other
 DEEPEST, LARGEST_ERROR = 10.0, 4.0  # metres, of the colour scales
 QUANTILES = (0.15, 0.5, 0.85, 0.97)  # of the test frames' mean depth: the frames of a panel
-STYLE: dict[Any, Any] = {"font.size": 8, "savefig.bbox": "tight", "savefig.dpi": 160}
 
 
 class Maps:
@@ -90,7 +89,7 @@ def draw(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> li
     name = cfg.name or f"{cfg.table.name}{cfg.paths.suffix}"
     if BASELINE not in runs:
         return []
-    rows = [row for row in COLOURS if row in runs]
+    rows = [row for row in GAINS if row in runs]
     made = {row: Maps(Path(runs[row][0])) for row in (BASELINE, *rows)}
     vanilla, depths = made[BASELINE].rmse_per_bin()
     figures = {}
@@ -104,11 +103,8 @@ def draw(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> li
         both = {row: made[row].some(frames.tolist()) for row in (BASELINE, shown)}
         images, _, target = both[BASELINE]
         figures["panel"] = panel(images, target, {row: pred for row, (_, pred, _) in both.items()})
-    return [
-        _save(figure, folder / f"{name}_{kind}.{ending}")
-        for kind, figure in figures.items()
-        for ending in ("png", "pdf")
-    ]
+    with mpl.rc_context(STYLE):
+        return save(figures, folder, name)
 
 
 def samples(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:
@@ -143,7 +139,7 @@ def panel(images: Sequence[NDArray], target: NDArray, pred: Mapping[str, NDArray
         for place, title in enumerate(titles):
             axes[0, place].set_title(title)
         for ax in axes.flat:
-            ax.set(xticks=[], yticks=[])
+            ax.set_axis_off()
         maps_end = 2 + len(pred)
         figure.colorbar(depth, ax=axes[:, :maps_end], label="depth (m)", shrink=0.8, pad=0.01)
         figure.colorbar(wrong, ax=axes[:, maps_end:], label="error (m)", shrink=0.8, pad=0.01)
@@ -161,19 +157,19 @@ def error_map(error: NDArray, ax: Axes) -> Any:
 def gain(gains: Mapping[str, NDArray], counts: NDArray, ax: Axes) -> Axes:
     """{row: (B,)} RMSE gains in metres over the depth, the training histogram behind."""
     behind = ax.twinx()
-    behind.bar(bin_centers(), counts / counts.sum(), 1 / BINS_PER_METRE, color="0.88")
+    behind.bar(bin_centers(), counts / counts.sum(), 1 / BINS_PER_METRE, color=TRAIN)
     behind.set(ylabel="share of training pixels")
     ax.set_zorder(behind.get_zorder() + 1)
     ax.patch.set_visible(False)
     ax.axhline(0, color="0.4", linewidth=0.8)
     for row, values in gains.items():
-        ax.plot(bin_centers(), values, color=COLOURS[row], label=row)
+        ax.plot(bin_centers(), values, color=colour(row), label=row)
     ax.set(
         xlabel="true depth (m)",
         ylabel="RMSE gain over Vanilla (m)",
         xlim=(0.5, BINS / BINS_PER_METRE),
     )
-    ax.legend(frameon=False)
+    ax.legend()
     return ax
 
 
@@ -182,9 +178,3 @@ def _gain_figure(gains: Mapping[str, NDArray], counts: NDArray) -> Figure:
         figure = Figure(figsize=(5.5, 3), layout="constrained")
         gain(gains, counts, figure.add_subplot())
     return figure
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    with mpl.rc_context(STYLE), whole(path) as file:
-        figure.savefig(file, format=path.suffix[1:])
-    return path

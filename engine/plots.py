@@ -17,7 +17,30 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "savefig.dpi": 160,
 }
+# One for each method in all figures, in the colour-blind-safe palette of Okabe and Ito. As in the
+# paper's captions: oracle blue, least squares yellow, re-weighting green, ours red, test purple.
+_COLOURS = {
+    "Oracle": "#0072B2",
+    "Vanilla": "#E69F00",
+    "SPIN-RT": "#E69F00",
+    "Reweight": "#009E73",
+    "RRT": "#009E73",
+    "Vanilla+LDS": "#009E73",
+    "RRT+LDS": "#56B4E9",
+    "GAI": "#D55E00",
+    "BMC": "#CC79A7",
+    "BNI": "#0072B2",
+    "Balanced L1": "#999999",
+    "Histogram": "#000000",
+    "Train": "#56B4E9",
+    "Test": "#CC79A7",
+}
 TRAIN = "#BFD9EA"  # the training histogram, behind a plot
+
+
+def colour(name: str) -> str:
+    """Of a row, with whatever noise: "GAI (true noise)" is GAI."""
+    return _COLOURS.get(name.split(" (")[0], "#555555")
 
 
 def save(figures: Mapping[str, Figure], folder: Path, prefix: str) -> list[Path]:

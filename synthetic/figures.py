@@ -14,20 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from engine.plots import STYLE, save
+from engine.plots import STYLE, colour, save
 from synthetic.jobs import Job
 from synthetic.problems import Problem, Split, make_splits
 
-# As in the paper's captions: oracle blue, least squares yellow, re-weighting green, ours red, the
-# test set purple; in the colour-blind-safe palette of Okabe and Ito.
-COLOURS = {
-    "Oracle": "#0072B2",
-    "Vanilla": "#E69F00",
-    "Reweight": "#009E73",
-    "GAI (true noise)": "#D55E00",
-    "Train": "#56B4E9",
-    "Test": "#CC79A7",
-}
 NAMES = {
     "Vanilla": "Least squares",
     "Reweight": "Re-weighting",
@@ -71,15 +61,15 @@ def regression_lines(problem: Problem, split: Split, fits: list[Fit], ax: Axes, 
         split.x[:, 0],
         split.y[:, 0],
         s=3,
-        c=COLOURS["Train"],
+        c=colour("Train"),
         alpha=0.4,
         lw=0,
         label="Training data",
     )
-    ax.plot(x[:, 0], y[:, 0], c=COLOURS["Oracle"], lw=2.5, label="Oracle")
+    ax.plot(x[:, 0], y[:, 0], c=colour("Oracle"), lw=2.5, label="Oracle")
     for fit in fits:
         pred = fit(problem.features(x), seed)[:, 0]
-        ax.plot(x[:, 0], pred, c=COLOURS[fit.method], lw=1.6, label=NAMES[fit.method])
+        ax.plot(x[:, 0], pred, c=colour(fit.method), lw=1.6, label=NAMES[fit.method])
     margin = 0.05 * float(x.max() - x.min())
     ax.set(xlabel="x", ylabel="y", ylim=(low - 1, high + 1))
     ax.set_xlim(float(x.min()) - margin, float(x.max()) + margin)
@@ -91,26 +81,26 @@ def marginals(problem: Problem, split: Split, test: Split, fits: list[Fit], ax: 
     low, high = problem.range
     edges = np.linspace(low, high, 41)
     options = {"bins": edges, "density": True}
-    ax.hist(split.y[:, 0], **options, color=COLOURS["Train"], alpha=0.45, label="Training labels")
+    ax.hist(split.y[:, 0], **options, color=colour("Train"), alpha=0.45, label="Training labels")
     ax.hist(
-        test.y[:, 0], **options, histtype="step", color=COLOURS["Test"], lw=1.5, label="Test labels"
+        test.y[:, 0], **options, histtype="step", color=colour("Test"), lw=1.5, label="Test labels"
     )
     for fit in fits:
         pred = fit(test.x)[:, 0]
-        ax.hist(pred, **options, histtype="step", color=COLOURS[fit.method], lw=1.4,
+        ax.hist(pred, **options, histtype="step", color=colour(fit.method), lw=1.4,
                 label=NAMES[fit.method])  # fmt: skip
     ax.set(xlabel="label", ylabel="density", xlim=(low, high), ylim=(0, 1.0))
     return ax
 
 
-def surface(points: np.ndarray, title: str, colour: str, ax) -> Axes:
+def surface(points: np.ndarray, title: str, shade: str, ax) -> Axes:
     """The density of (n, 2) labels as a surface over the label range; heights are its own."""
     edges = np.linspace(-5, 5, 31)
     height, _, _ = np.histogram2d(*points.T, bins=[edges, edges])
     height *= len(edges[1:]) ** 2 / 100 / len(points)  # per unit of area
     a, b = np.meshgrid(*[(edges[1:] + edges[:-1]) / 2] * 2, indexing="ij")
-    shades = LinearSegmentedColormap.from_list("", ["#f4f4f4", colour])
-    options = {"cmap": shades, "vmin": 0, "edgecolor": colour, "lw": 0.15}
+    shades = LinearSegmentedColormap.from_list("", ["#f4f4f4", shade])
+    options = {"cmap": shades, "vmin": 0, "edgecolor": shade, "lw": 0.15}
     ax.plot_surface(a, b, height, rstride=1, cstride=1, **options)
     ax.set_title(title, y=1.0)
     top = max(1.3 * float(height.max()), 0.02)
@@ -159,10 +149,10 @@ def draw_surfaces(jobs: Sequence[Job], fits: dict[str, list[Fit]]) -> Figure | N
         panels = {"Training labels": (data["train"].y.numpy(), "Train")}
         panels |= {NAMES[f.method]: (f(data["test"].x), f.method) for f in fits[name]}
         panels["Test labels"] = data["test"].y.numpy(), "Test"
-        for column, (title, (points, colour)) in enumerate(panels.items()):
+        for column, (title, (points, whose)) in enumerate(panels.items()):
             place = row * len(panels) + column + 1
             ax = figure.add_subplot(len(names), len(panels), place, projection="3d")
-            surface(points, title if row == 0 else "", COLOURS[colour], ax)
+            surface(points, title if row == 0 else "", colour(whose), ax)
             if column == 0:
                 ax.text2D(-0.08, 0.5, f"{problems[name].detail} skew", rotation=90,
                           va="center", transform=ax.transAxes)  # fmt: skip
@@ -198,8 +188,8 @@ def draw_seeds(jobs: Sequence[Job], fits: dict[str, list[Fit]]) -> Figure | None
     for fit, ax in zip(fits[name], axes, strict=True):
         for seed in range(len(fit.bias)):
             label = "each seed" if seed == 0 else None
-            ax.plot(x, fit(x, seed), c=COLOURS[fit.method], lw=1, alpha=0.7, label=label)
-        ax.plot(x, x, c=COLOURS["Oracle"], lw=2, ls="--", label="Oracle")
+            ax.plot(x, fit(x, seed), c=colour(fit.method), lw=1, alpha=0.7, label=label)
+        ax.plot(x, x, c=colour("Oracle"), lw=2, ls="--", label="Oracle")
         ax.set(title=NAMES[fit.method], xlabel="x", ylim=(low - 1, high + 1))
         ax.legend(loc="upper left")
     axes[0].set_ylabel("y")
