@@ -124,7 +124,7 @@ def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | No
     for block, columns in blocks.items():
         grid = Table(title=f"{title} ({block})", title_justify="left")
         for head in ("", *columns):
-            grid.add_column(head, justify="left" if not head else "right", no_wrap=True)
+            grid.add_column(head, justify="left" if not head else "right", no_wrap=bool(head))
         for section, rows in _sections(table).items():
             if section and any(column in cells for cells in rows.values() for column in columns):
                 grid.add_section()
@@ -143,7 +143,7 @@ def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None
     notes = [] if entry["paper"] is None else [f"paper {number(entry['paper'])}"]
     if reference is not None and reference["mean"] is not None:  # a cited row has none
         notes.append(f"ours {number(reference['mean'])}")
-    return f"{ours}\n[dim]{', '.join(notes)}[/]" if notes else ours
+    return "\n".join([ours, *(f"[dim]{note}[/]" for note in notes)])
 
 
 def write(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:

@@ -33,6 +33,7 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
     if cfg.data not in PRESETS:
         raise SystemExit(f"data: expected {' or '.join(PRESETS)}, got {cfg.data}.")
     made, skipped = [], []
+    seen: set[str] = set()  # what earlier tables have made already
     for name in chosen(cfg.table):
         if name == "synthetic":
             work = functools.partial(train_synthetic, cfg)
@@ -51,7 +52,7 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
                 f"{name}: skipped, no data in {place}; give paths.{benchmark}=<its folder>."
             )
             continue
-        made.append(table_part(cfg, table, overrides))
+        made.append(table_part(cfg, table, overrides, seen))
     visual = any(part.name != "synthetic" for part in made)
     if cfg.data == "mini" and visual:
         made.insert(0, Part("mini datasets", cfg.seconds.prepare, lambda _: prepare(cfg)))
@@ -109,9 +110,9 @@ def train_synthetic(cfg: DictConfig, reach: Reach) -> Path:
     return Path(own.folder) / "synthetic.json"
 
 
-def table_part(cfg: DictConfig, table: DictConfig, overrides: list[str]) -> Part:
+def table_part(cfg: DictConfig, table: DictConfig, overrides: list[str], seen: set[str]) -> Part:
     """A table of the visual benchmarks: its runs are steps of different length."""
-    costs = run_costs(cfg, table, overrides)
+    costs = run_costs(cfg.seconds, table, overrides, seen)
 
     def work(reach: Reach) -> Path:
         done = 0
@@ -129,11 +130,15 @@ def table_part(cfg: DictConfig, table: DictConfig, overrides: list[str]) -> Part
     return Part(table.table.name, sum(costs), work)
 
 
-def run_costs(cfg: DictConfig, table: DictConfig, overrides: list[str]) -> list[float]:
-    """Expected seconds of each run of a table; the first on a backbone makes stage 1, too."""
-    rows, costs, seen = table.table.rows, [], set()
+def run_costs(
+    seconds: DictConfig, table: DictConfig, overrides: list[str], seen: set[str]
+) -> list[float]:
+    """Expected seconds of each run of a table; the first on a backbone makes stage 1, and the first
+    of a benchmark its features, unless that was `seen`.
+    """
+    rows, costs = table.table.rows, []
     if table.table.get("measure") == "cost":
-        return [cfg.seconds.measured] * len(rows)
+        return [seconds.measured] * len(rows)
 
     @functools.cache
     def example(experiment: str) -> DictConfig:
@@ -141,13 +146,17 @@ def run_costs(cfg: DictConfig, table: DictConfig, overrides: list[str]) -> list[
 
     for row in rows.values():
         if row.get("experiment"):
-            run = example(row.experiment)
-            one = cfg.seconds.cached if run.features.mode == "cached" else cfg.seconds.trained
+            run, benchmark = example(row.experiment), row.experiment.split("/")[0]
+            cached = run.features.mode == "cached"
+            one = seconds.cached[benchmark] if cached else seconds.trained
             seeds = [one * len(run.choose.among if run.choose else [0])]
             seeds *= row.get("seeds") or table.seeds
             if run.backbone is not None and run.backbone.experiment not in seen:
-                seeds[0] += cfg.seconds.trained
+                seeds[0] += seconds.trained
                 seen.add(run.backbone.experiment)
+            if cached and benchmark not in seen:
+                seeds[0] += seconds.features
+                seen.add(benchmark)
             seen.add(row.experiment)
             costs += seeds
     return costs

@@ -69,6 +69,18 @@ def test_a_cited_row_is_shown_beside_itself(capsys):
     assert "ours" not in shown
 
 
+def test_no_number_is_cut_off(capsys):
+    """On a narrow terminal, with numbers as long as they get."""
+    cell = {"mean": 212.394, "std": 14.0554, "seeds": 3, "paper": 113.9}
+    columns = ("bpa_mpjpe", "bpa_mpjpe_tail10", "bpa_mpjpe_tail5", "bpa_mpjpe_few")
+    table = {"rows": {"SPIN-RT (MMHuman3D, cited)": dict.fromkeys(columns, cell)}}
+    tables.show(table, "title", reference=table)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    for text in ("212.39 ± 14.06", "paper 113.90", "ours 212.39"):
+        assert shown.count(text) == len(columns)
+
+
 def test_a_command_keeps_only_the_last_name_of_a_path():
     said = "python scripts/table.py dataset.root=/home/a/nyud2 x=[/b/c,d/e] paths.outputs=outputs/f"
     kept = "python scripts/table.py dataset.root=.../nyud2 x=[.../c,d/e] paths.outputs=outputs/f"
