@@ -135,8 +135,9 @@ def gain(errors: dict[str, NDArray], rarity: NDArray, ax: Axes, groups: int = 20
         ax.bar(place[seen] + 0.25 * (number - 1), heights, 0.25, color=colour(row), label=row)
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set(
-        xlabel="rarity region, from the mean pose to the rarest (of 20)",
+        xlabel=f"rarity, from the mean pose (0) to the rarest ({groups - 1})",
         ylabel="MPVPE below SPIN-RT's (mm)",
+        xticks=range(0, groups, 2),
     )
     ax.legend()
     return ax

@@ -131,8 +131,9 @@ def read(path: Path, where: str) -> list[Source]:
     content = json.loads(path.read_text())
     if not isinstance(content, dict) or not isinstance(content.get("rows"), dict):
         return []
-    mark = "mini" if path.stem.endswith("_mini") else "real"
-    return [Source(path.stem + where, mark, path, content)]
+    # real poses on drawn bodies, too, are of generated data
+    mini = path.stem.endswith("_mini") or "paths=mini" in content.get("meta", {}).get("command", "")
+    return [Source(path.stem + where, "mini" if mini else "real", path, content)]
 
 
 def owner(stem: str, tables: Mapping[str, Any]) -> str | None:

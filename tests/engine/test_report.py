@@ -85,6 +85,14 @@ def test_measurements_find_their_tables(results: Path):
     assert len(sections["new_thing"].figures) == 1
 
 
+def test_real_labels_on_drawn_images_are_marked_mini(results: Path):
+    table = json.loads((results / "utkface.json").read_text())
+    table["meta"]["command"] = "python scripts/table.py table=ihmr paths=mini paths.suffix=_cmu"
+    (results / "utkface.json").write_text(json.dumps(table))
+    ages = next(section for section in gather(results) if section.name == "imdb_wiki")
+    assert [source.mark for source in ages.sources] == ["real", "mini", "mini"]
+
+
 def test_page_and_markdown_show_numbers_and_their_making(results: Path, tmp_path: Path):
     sections, meta = gather(results), tables.meta()
     page, text = html(sections, meta), markdown(sections, meta, tmp_path)
