@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import convolve1d, gaussian_filter1d
-from scipy.signal.windows import triang
 
 Kernel = Literal["gaussian", "triang", "laplace"]
 Padding = Literal["constant", "reflect"]
@@ -57,7 +56,7 @@ def lds_kernel(
     distance = np.abs(np.arange(size) - size // 2)
     shapes: dict[str, Callable[[], NDArray]] = {
         "gaussian": lambda: gaussian_filter1d((distance == 0).astype(float), sigma),
-        "triang": lambda: triang(size),
+        "triang": lambda: (size // 2 + 1 - distance) / (size // 2 + 1),
         "laplace": lambda: np.exp(-distance / sigma),
     }
     if kernel not in shapes:

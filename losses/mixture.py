@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn import mixture as sklearn_mixture
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from losses.likelihoods import Likelihood
@@ -144,6 +142,9 @@ class GaussianMixture(Prior):
         `regularisation` is added to every covariance's diagonal, in units of the labels' mean
         variance.
         """
+        from sklearn import mixture  # as slow to import as torch, and only needed here
+        from sklearn.exceptions import ConvergenceWarning
+
         y = np.asarray(labels, dtype=np.float64)
         y = y[:, None] if y.ndim == 1 else y
         if y.ndim != 2 or len(y) < components or not np.isfinite(y).all():
@@ -158,7 +159,7 @@ class GaussianMixture(Prior):
         elif len(y) > max_samples:
             y = y[rng.choice(len(y), max_samples, replace=False)]
         floor = regularisation * max(float(y.var(axis=0).mean()), 1e-12)
-        model = sklearn_mixture.GaussianMixture(components, reg_covar=floor, random_state=seed)
+        model = mixture.GaussianMixture(components, reg_covar=floor, random_state=seed)
         with warnings.catch_warnings():  # more components than labels: some coincide, as they may
             warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
             model.fit(y)
