@@ -155,6 +155,13 @@ def write(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
     return paths
 
 
+def write_benchmark(report: Mapping[str, Any], root: Path, name: str, publish: bool) -> None:
+    """outputs/<name>.json; with `publish` results/<name>.json, too."""
+    for folder in ("outputs", "results") if publish else ("outputs",):
+        with whole(root / folder / f"{name}.json") as file:
+            file.write(json.dumps(report, indent=1).encode() + b"\n")
+
+
 def _text(entry: Mapping[str, Any] | None, form: str) -> str:
     """`12.66 ± 0.05 (12.69)`: ours, the spread, the paper's in brackets."""
     if entry is None or (entry["mean"] is None and entry["paper"] is None):

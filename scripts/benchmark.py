@@ -2,7 +2,6 @@
 batched synthetic benchmark against one run at a time; as ratios, in one run. See engine/timing.py.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from torch.distributions import MultivariateNormal  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from engine import tables  # noqa: E402
-from engine.files import whole  # noqa: E402
 from engine.timing import Bench, Loss, Row, ratio, table  # noqa: E402
 from losses import BMC, BNI, GAI, Bins, GaussianMixture  # noqa: E402
 from synthetic.methods import METHODS, trained_together  # noqa: E402
@@ -204,9 +202,7 @@ def main(config: DictConfig) -> None:
         report[name] = [asdict(row) for row in rows]
         console.print(table(f"{name}, {torch.get_num_threads()} threads", rows))
     report["meta"] = {**tables.meta(), "threads": torch.get_num_threads()}
-    for folder in ["outputs", "results"] if config.publish else ["outputs"]:
-        with whole(ROOT / folder / "benchmark.json") as file:
-            file.write(json.dumps(report, indent=1).encode() + b"\n")
+    tables.write_benchmark(report, ROOT, "benchmark", config.publish)
     if config.publish:
         tables.insert(ROOT / "README.md", "benchmark", markdown(rows_with_goals(report)))
 

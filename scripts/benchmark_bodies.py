@@ -20,6 +20,7 @@ import torch  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from datasets.ihmr import FIELDS  # noqa: E402
+from engine import tables  # noqa: E402
 from engine.body_metrics import BodyMetrics  # noqa: E402
 from losses import BMC, BalancedLoss, Gaussian, GaussianMixture  # noqa: E402
 from models import HMR  # noqa: E402
@@ -111,6 +112,9 @@ def main(cfg: DictConfig) -> None:
         f"{cfg.people} people of {cfg.vertices} vertices: {found['seconds']:.0f} s, at most "
         f"{found['peak GB']:.2f} GB"
     )
+    sizes = {key: cfg[key] for key in ("batch", "components", "image", "people", "vertices")}
+    report = {"seconds": taken, "evaluation": found, "meta": {**tables.meta(), **sizes}}
+    tables.write_benchmark(report, Path(sys.path[0]), "benchmark_bodies", cfg.publish)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Depth: the share of a training step that the loss takes, and frames a second of the loader beside
 a plain PIL dataset that maps pixels one by one (configs/benchmark_depth.yaml)."""
 
-import json
 import statistics
 import sys
 import tempfile
@@ -27,7 +26,6 @@ from datasets.depth import bin_centers  # noqa: E402
 from datasets.nyud2 import HISTOGRAM  # noqa: E402
 from datasets.nyud2_files import encode  # noqa: E402
 from engine import build, tables  # noqa: E402
-from engine.files import whole  # noqa: E402
 from engine.run import composed  # noqa: E402
 from synthetic.rooms import depth_frequencies, frame  # noqa: E402
 
@@ -191,9 +189,7 @@ def main(cfg: DictConfig) -> None:
             f"{taken['loss'] / taken['step']:.2%}{goal}"
         )
     report["meta"] = {**tables.meta(), "depth": cfg.depth, "batch": cfg.batch}
-    for folder in ["outputs", "results"] if cfg.publish else ["outputs"]:
-        with whole(ROOT / folder / "benchmark_depth.json") as file:
-            file.write(json.dumps(report, indent=1).encode() + b"\n")
+    tables.write_benchmark(report, ROOT, "benchmark_depth", cfg.publish)
 
 
 if __name__ == "__main__":
