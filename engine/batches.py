@@ -10,6 +10,7 @@ of (seed, epoch, index): no worker has a state that would have to be saved.
 """
 
 import contextlib
+import gc
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -109,20 +110,8 @@ def seeded(*key: int) -> Iterator[None]:
 
 
 def training_loader(dataset: Dataset, order: Order, workers: int, pin: bool) -> DataLoader:
-    """Batches of a dataset that is asked for (epoch, index) keys, in the given order.
-
-    A loader draws a seed whenever it is started; from a generator of its own, so that starting one
-    more often, as a resumed run does, changes nothing else.
-    """
-    return DataLoader(
-        dataset,
-        batch_sampler=order,
-        collate_fn=_collate(dataset),
-        num_workers=workers,
-        persistent_workers=workers > 0,
-        pin_memory=pin,
-        generator=torch.Generator(),
-    )
+    """Batches of a dataset that is asked for (epoch, index) keys, in the given order."""
+    return loader(dataset, order, workers, pin, persistent_workers=workers > 0)
 
 
 def evaluation_loader(
@@ -132,13 +121,29 @@ def evaluation_loader(
     keys = [(0, index) for index in range(rank, len(dataset), world)]
     batches = [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
     keyed = dataset if hasattr(dataset, "__getitems__") else Keyed(dataset, seed)
+    return loader(keyed, batches, workers, pin)
+
+
+def loader(
+    dataset: Any, batches: Any, workers: int, pin: bool = False, **options: Any
+) -> DataLoader:
+    """The asked batches of keys, one after the other.
+
+    A loader draws a seed whenever it is started; from a generator of its own, so that starting one
+    more often, as a resumed run does, changes nothing else.
+    """
+    if workers:
+        # Loaders of earlier runs end here: a forked worker that came upon one as garbage would
+        # close its queues, and with them perhaps its own.
+        gc.collect()
     return DataLoader(
-        keyed,
+        dataset,
         batch_sampler=batches,
-        collate_fn=_collate(keyed),
+        collate_fn=_collate(dataset),
         num_workers=workers,
         pin_memory=pin,
         generator=torch.Generator(),
+        **options,
     )
 
 

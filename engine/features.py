@@ -23,11 +23,11 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from engine import build
-from engine.batches import Key, Keyed
+from engine.batches import Key, Keyed, loader
 from engine.files import whole
 from engine.folder import file_digest, files_of, locked
 
@@ -192,15 +192,10 @@ def _rows(
     """
     size = cfg.features.batch_size
     batches = [shard[at : at + size] for shard in keys for at in range(0, len(shard), size)]
-    loader = DataLoader(
-        Keyed(dataset, cfg.features.seed),
-        batch_sampler=batches,
-        num_workers=cfg.trainer.workers,
-        generator=torch.Generator(),
-    )
+    images_of = loader(Keyed(dataset, cfg.features.seed), batches, cfg.trainer.workers)
     model = fabric.to_device(model).eval()
     form = torch.channels_last if cfg.trainer.channels_last else torch.contiguous_format
-    for batch in loader:
+    for batch in images_of:
         images = fabric.to_device(batch["input"]).to(memory_format=form)
         with fabric.autocast():
             features = model.features(images)

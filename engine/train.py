@@ -120,6 +120,7 @@ class Loop:
                 + "".join(f"  val/{key} {report[key]:.3f}" for key in shown)
                 + "".join(f"  {key} {value:.3f}" for key, value in self.objective.scales().items())
             )
+        del self.loader  # its workers end now, not whenever the garbage is collected
 
     def validate(self) -> dict[str, float]:
         """The report on the validation split; nothing where there is none, or none is due."""

@@ -44,8 +44,7 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     """Show and write the table and its figures; the paths of the files."""
     start, say = time.time(), say or tell
     cfg.name = cfg.name or own_name(cfg)
-    if "csv" in cfg.dataset and Path(cfg.dataset.csv).stem != "imdb_wiki":
-        cfg.table.paper = {}  # which are of other faces
+    forget_other_faces(cfg)
     if cfg.table.get("measure") == "cost":
         content = costs(cfg, overrides, say)
     else:
@@ -71,6 +70,12 @@ def places_in(outputs: str, runs: dict[str, list[str]]) -> dict[str, list[str]]:
         row: [str(Path(place).resolve().relative_to(root)) for place in places]
         for row, places in runs.items()
     }
+
+
+def forget_other_faces(cfg: DictConfig) -> None:
+    """The paper's ages are of IMDB-WIKI: a table of another dataset has none beside it."""
+    if cfg.table.get("paper") and Path(cfg.dataset.get("csv", "imdb_wiki")).stem != "imdb_wiki":
+        cfg.table.paper = {}
 
 
 def own_name(cfg: DictConfig) -> str:

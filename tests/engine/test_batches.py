@@ -1,6 +1,8 @@
 """Order is a function of (seed, epoch), an item's randomness of (seed, epoch, index)."""
 
+import gc
 import random
+from multiprocessing import active_children
 
 import numpy as np
 import pytest
@@ -87,6 +89,25 @@ def test_randomness_belongs_to_the_key_not_to_the_worker(workers: int):
         assert torch.equal(row, dataset[(0, int(row[0]))]["input"])
     assert not torch.equal(dataset[(0, 1)]["input"], dataset[(1, 1)]["input"])
     assert not torch.equal(dataset[(0, 1)]["input"], Keyed(Noise(), seed=6)[(0, 1)]["input"])
+
+
+def test_an_old_loader_ends_before_another_starts():
+    """A loader that is garbage, but not collected, would be inherited by the workers of the next,
+    which then ended it in their own way.
+    """
+    gc.disable()
+    try:
+        order, others = Order(8, 4, 0), set(active_children())
+        run = {"loader": training_loader(Keyed(Noise(), 0), order, 1, False)}
+        run["itself"] = run
+        next(iter(run["loader"]))
+        (worker,) = set(active_children()) - others
+        del run
+        assert worker.is_alive()
+        training_loader(Keyed(Noise(), 0), order, 1, False)
+        assert not worker.is_alive()
+    finally:
+        gc.enable()
 
 
 def test_seeded_leaves_the_generators_where_they_were():

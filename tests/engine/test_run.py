@@ -1,6 +1,8 @@
 """A run is found again by its config, and its folder holds what was promised."""
 
+import gc
 import json
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,17 @@ def test_a_finished_run_is_not_run_twice(faces: Path, tmp_path: Path):
     again = run(cfg)
     assert again["metrics"] == first["metrics"]  # the same seed, the same numbers
     assert log.read_text() != lines
+
+
+def test_no_worker_outlives_its_run(faces: Path, tmp_path: Path):
+    """Whatever holds on to the run, the workers of the next one must not inherit its loader."""
+    others = set(active_children())
+    gc.disable()
+    try:
+        run(config(faces, tmp_path, "imdb_wiki/vanilla", "trainer.workers=1"))
+        assert set(active_children()) <= others
+    finally:
+        gc.enable()
 
 
 def test_the_run_folder(faces: Path, tmp_path: Path):

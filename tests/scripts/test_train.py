@@ -46,6 +46,18 @@ def test_seeds_share_stage_one_and_can_be_evaluated(
     assert again["bmae"] == pytest.approx(done["val/bmae"], rel=1e-5)  # other batches
 
 
+@pytest.mark.parametrize("name", ["imdb_wiki", "imdb_wiki_tradeoff"])
+def test_other_faces_have_no_paper(name: str):
+    own, other = (
+        composed("table", [f"table={name}", "preset=laptop", f"dataset={dataset}"])
+        for dataset in ("imdb_wiki", "utkface")
+    )
+    table.forget_other_faces(own)
+    table.forget_other_faces(other)
+    assert bool(own.table.get("paper")) == (name == "imdb_wiki")
+    assert not other.table.get("paper")
+
+
 def test_a_table_is_written_with_the_papers_numbers(
     faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
