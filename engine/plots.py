@@ -17,7 +17,7 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "savefig.dpi": 160,
 }
-# One for each method in all figures, in the colour-blind-safe palette of Okabe and Ito. As in the
+# One for each method in all figures, in colour-blind-safe palettes (Okabe and Ito; Tol). As in the
 # paper's captions: oracle blue, least squares yellow, re-weighting green, ours red, test purple.
 _COLOURS = {
     "Oracle": "#0072B2",
@@ -30,7 +30,7 @@ _COLOURS = {
     "GAI": "#D55E00",
     "BMC": "#CC79A7",
     "BNI": "#0072B2",
-    "Balanced L1": "#999999",
+    "Balanced L1": "#882255",
     "Histogram": "#000000",
     "Train": "#56B4E9",
     "Test": "#CC79A7",
