@@ -3,6 +3,7 @@ with the caller, in whatever way that ends.
 """
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -51,6 +52,7 @@ def _start(queue: Any) -> None:
     global _reports
     _reports = queue
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller, too, who ends us
     if (parent := parent_process()) is not None:
 
         def follow() -> None:
