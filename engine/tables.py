@@ -25,6 +25,7 @@ from rich.table import Table
 
 from engine.files import whole
 
+CODE = (":/", ":!/results", ":!/README.md")  # what a table is made by, not what it writes
 PACKAGES = ("torch", "torchvision", "numpy", "lightning-fabric", "scikit-learn")
 FORMATS = ("md", "csv", "tex", "json")
 EXTRAS = "Not in the paper"
@@ -44,7 +45,7 @@ def meta(seconds: float | None = None) -> dict[str, Any]:
     """Where numbers come from: commit, command, machine, versions."""
     return {
         "commit": _git("rev-parse", "HEAD"),
-        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
         "command": without_places(" ".join(["python", *sys.argv])),
         "machine": f"{platform.system()} {platform.machine()}, {_processor()}",
         "seconds": None if seconds is None else round(seconds, 1),
