@@ -169,7 +169,7 @@ def gain(gains: Mapping[str, NDArray], counts: NDArray, ax: Axes) -> Axes:
         ylabel="RMSE gain over Vanilla (m)",
         xlim=(0.5, BINS / BINS_PER_METRE),
     )
-    ax.legend()
+    ax.legend(loc="lower right")  # where pixels are few
     return ax
 
 
