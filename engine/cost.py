@@ -6,7 +6,9 @@ are random numbers: a step costs the same whatever they show.
 
 import multiprocessing
 import resource
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,7 @@ def _measure(plain: Any, iterations: int, warmup: int, send: Any) -> None:
         "target": torch.from_numpy(labels)[index].to(device),
         "meta": {"index": index.to(device)},
     }
+    _forget_peak(device)
     times = []
     for _ in range(warmup + iterations):
         start = time.perf_counter()
@@ -61,7 +64,23 @@ def _measure(plain: Any, iterations: int, warmup: int, send: Any) -> None:
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
+    send.send({"seconds": float(np.mean(times[warmup:])), "memory_mb": _peak(device)})
+
+
+def _forget_peak(device: torch.device) -> None:
+    """From here on the peak counts, without what the fit of a prior took."""
     if device.type == "cuda":
-        memory = torch.cuda.max_memory_allocated() / 2**20
-    send.send({"seconds": float(np.mean(times[warmup:])), "memory_mb": float(memory)})
+        torch.cuda.reset_peak_memory_stats()
+    elif sys.platform == "linux":
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak(device: torch.device) -> float:
+    """The most megabytes that were in use at one time."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    if sys.platform == "linux":  # where ru_maxrss begins with what the parent process had
+        lines = Path("/proc/self/status").read_text().splitlines()
+        status = dict(line.split(":", 1) for line in lines)
+        return int(status["VmHWM"].split()[0]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes on a Mac
