@@ -88,9 +88,18 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
     return "\n".join([begin, r"\toprule", *lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- table {name} -->\n", f"<!-- end {name} -->"
+
+
+def has_place(page: Path, name: str) -> bool:
+    """Whether a page shows the table of that name."""
+    return _marks(name)[0] in page.read_text()
+
+
 def insert(page: Path, name: str, text: str) -> None:
     """Put text between the marks `<!-- table name -->` and `<!-- end name -->` of a page."""
-    start, end = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
+    start, end = _marks(name)
     content = page.read_text()
     if content.count(start) != 1 or content.count(end) != 1:
         raise ValueError(f"{page}: expected the marks {start.strip()} and {end} once each")

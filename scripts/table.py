@@ -57,6 +57,9 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     tables.show(table, cfg.table.title)
     folder = PUBLISHED if cfg.publish else Path(cfg.paths.outputs) / "tables"
     written = tables.write(table, folder, cfg.name)
+    readme = PUBLISHED.parent / "README.md"
+    if cfg.publish and tables.has_place(readme, cfg.name):
+        tables.insert(readme, cfg.name, tables.render(table))
     if cfg.table.get("figures"):
         places = {row: [Path(place) for place in of_row] for row, of_row in runs.items()}
         written += get_method(cfg.table.figures)(cfg, places, folder / "figures")

@@ -59,7 +59,7 @@ def test_other_faces_have_no_paper(name: str):
 
 
 def test_a_table_is_written_with_the_papers_numbers(
-    faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     said = ["preset=laptop", "paths=mini", f"paths.outputs={tmp_path}"]
     cfg = composed("table", ["table=imdb_wiki_sigma", "seeds=2", *said])
@@ -73,6 +73,13 @@ def test_a_table_is_written_with_the_papers_numbers(
     entry = content["rows"]["Fix. (sigma = 6)"]["bmae"]
     assert (entry["seeds"], entry["paper"]) == (2, 12.85)
     assert {"commit", "command", "machine", "seconds", "versions"} <= set(content["meta"])
+
+    monkeypatch.setattr(table, "PUBLISHED", tmp_path / "results")
+    readme, cfg.publish = tmp_path / "README.md", True
+    readme.write_text(f"<!-- table {cfg.name} -->\nold\n<!-- end {cfg.name} -->\n")
+    published = table.make(cfg, [*said, *tiny(faces, tmp_path)])
+    assert published[0].read_text() in readme.read_text()
+    assert "old" not in readme.read_text()
 
 
 def test_a_depth_table_is_written_with_its_figures(
