@@ -5,8 +5,9 @@ with the caller, in whatever way that ends.
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
 from queue import Empty
 from typing import Any
@@ -26,7 +27,8 @@ def side_by_side(
         return []
     context = get_context("spawn")
     queue = context.Queue()
-    with ProcessPoolExecutor(min(workers, len(tasks)), context, _start, (queue,)) as pool:
+    size = min(workers, len(tasks))
+    with _one_thread(), ProcessPoolExecutor(size, context, _start, (queue,)) as pool:
         futures = {pool.submit(_work, task, i): i for i, task in enumerate(tasks)}
         try:
             waiting = set(futures)
@@ -42,6 +44,21 @@ def side_by_side(
                 worker.terminate()
             raise
     return [future.result() for future in futures]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes that are started inside run NumPy and scikit-learn with one thread, like torch."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 _reports: Any = None  # a worker's way to tell how far it is
