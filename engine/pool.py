@@ -6,14 +6,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
-from queue import Empty
 from typing import Any
 
 import torch
 
+TICK = 0.1  # seconds until what tasks tell is handed on
 Task = Callable[[Callable[[Any], None]], Any]  # is handed a function that tells how far it is
 
 
@@ -26,16 +26,17 @@ def side_by_side(
     if not tasks:
         return []
     context = get_context("spawn")
-    queue = context.Queue()
+    queue = context.SimpleQueue()  # what was told has arrived when its task is done
     size = min(workers, len(tasks))
     with _one_thread(), ProcessPoolExecutor(size, context, _start, (queue,)) as pool:
         futures = {pool.submit(_work, task, i): i for i, task in enumerate(tasks)}
         try:
             waiting = set(futures)
             while waiting:
-                _drain(queue, told)
-                for future in [f for f in waiting if f.done()]:
-                    waiting.remove(future)
+                done, waiting = wait(waiting, TICK, FIRST_COMPLETED)
+                while not queue.empty():
+                    told(*queue.get())
+                for future in done:
                     future.result()  # an error in a task is an error here
                     told(futures[future], None)
         except BaseException:
@@ -81,13 +82,3 @@ def _start(queue: Any) -> None:
 
 def _work(task: Task, index: int) -> Any:
     return task(lambda what: _reports.put((index, what)))
-
-
-def _drain(queue: Any, handle: Callable[[int, Any], None]) -> None:
-    """Hand on what has arrived, waiting up to a tenth of a second for the first."""
-    try:
-        handle(*queue.get(timeout=0.1))
-        while True:
-            handle(*queue.get_nowait())
-    except Empty:
-        return
