@@ -9,15 +9,15 @@ A loader is asked for (epoch, index), and the randomness of an item (its augment
 of (seed, epoch, index): no worker has a state that would have to be saved.
 """
 
-import contextlib
 import gc
-import random
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+
+from engine.generators import seeded
 
 Key = tuple[int, int]  # epoch, index
 
@@ -91,22 +91,6 @@ class Keyed(Dataset):
         epoch, index = key
         with seeded(self.seed, epoch, index):
             return self.dataset[index]
-
-
-@contextlib.contextmanager
-def seeded(*key: int) -> Iterator[None]:
-    """Inside, every CPU generator starts from `key`; afterwards each is where it was."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    high, low = np.random.SeedSequence(key).generate_state(2).tolist()
-    torch.default_generator.manual_seed((high << 32 | low) >> 1)
-    np.random.seed(high)  # noqa: NPY002  (whoever uses the old generator must be repeatable too)
-    random.seed(low)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        random.setstate(states[2])
 
 
 def training_loader(dataset: Dataset, order: Order, workers: int, pin: bool) -> DataLoader:

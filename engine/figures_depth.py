@@ -30,7 +30,7 @@ from engine.evaluate import finished_run
 from engine.plots import STYLE, TRAIN, colour, save
 
 BASELINE, SHOWN = "Vanilla", ("GAI", "BNI")  # the panel shows the first of these that was run
-GAINS = ("Vanilla+LDS", "BNI", "GAI", "Histogram")  # the rows of the other
+GAINS = ("Vanilla+LDS", "BNI", "GAI", "Histogram")  # the rows of the gain
 DEEPEST, LARGEST_ERROR = 10.0, 4.0  # metres, of the colour scales
 QUANTILES = (0.15, 0.5, 0.85, 0.97)  # of the test frames' mean depth: the frames of a panel
 
@@ -86,7 +86,6 @@ class Maps:
 
 def draw(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
     """Panel and gain of a table, from the first seed of each row; the paths of the files."""
-    name = cfg.name or f"{cfg.table.name}{cfg.paths.suffix}"
     if BASELINE not in runs:
         return []
     rows = [row for row in GAINS if row in runs]
@@ -103,8 +102,7 @@ def draw(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> li
         both = {row: made[row].some(frames.tolist()) for row in (BASELINE, shown)}
         images, _, target = both[BASELINE]
         figures["panel"] = panel(images, target, {row: pred for row, (_, pred, _) in both.items()})
-    with mpl.rc_context(STYLE):
-        return save(figures, folder, name)
+    return save(figures, folder, cfg.name)
 
 
 def samples(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from engine.files import whole
@@ -50,7 +51,7 @@ def save(figures: Mapping[str, Figure], folder: Path, prefix: str) -> list[Path]
         for form in ("png", "pdf"):
             path = folder / f"{prefix}_{name}.{form}"
             undated = {"CreationDate": None} if form == "pdf" else {}
-            with whole(path) as file:
+            with mpl.rc_context(STYLE), whole(path) as file:
                 figure.savefig(file, format=form, metadata=undated)
             written.append(path)
     return written

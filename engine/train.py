@@ -7,20 +7,17 @@
 Killed at any moment and started again, it goes on from `last.pt`; on a CPU to the same bits.
 """
 
-import os
-import random
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from hydra.utils import get_method, instantiate
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 from torch import nn
 
-from engine import build, checkpoint, features
+from engine import build, checkpoint, features, generators
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
 from engine.evaluate import evaluate, save_predictions
 from engine.folder import finish
@@ -30,8 +27,8 @@ from engine.tables import meta
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
     """Train what the config describes in `folder`, on the frozen backbone of stage 1 if given."""
-    seed_all(cfg.seed)
-    repeatable(cfg.trainer.deterministic)
+    generators.seed_all(cfg.seed)
+    generators.repeatable(cfg.trainer.deterministic)
     loop = Loop(fabric, cfg, folder, backbone)
     try:
         loop.resume()
@@ -91,7 +88,7 @@ class Loop:
         self.scheduler = build.scheduler(cfg, optimizer, self.order.steps)
         self.module, self.optimizer = fabric.setup(self.objective, optimizer)
         self.epoch, self.step, self.best, self.seconds = 0, 0, {"score": None, "epoch": None}, 0.0
-        seed_all(cfg.seed, rank + 1)  # from here on each rank draws its own dropout
+        generators.seed_all(cfg.seed, rank + 1)  # from here on each rank draws its own dropout
         self.log = Log(folder, active=False)
 
     @property
@@ -230,7 +227,7 @@ class Loop:
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.fabric.strategy.precision.state_dict(),
-            "random": checkpoint.random_states(self.fabric),
+            "random": generators.states(self.fabric),
             "position": {"epoch": self.epoch, "step": self.step},
             "best": self.best,
             "seconds": self.seconds,
@@ -252,7 +249,7 @@ class Loop:
         self.scheduler.load_state_dict(content["scheduler"])
         self.fabric.strategy.precision.load_state_dict(content["scaler"])
         randoms = content["random"]
-        checkpoint.restore_random_state(randoms[self.fabric.global_rank % len(randoms)])
+        generators.restore(randoms[self.fabric.global_rank % len(randoms)])
         self.epoch, self.step = content["position"]["epoch"], content["position"]["step"]
         self.best, self.seconds = content["best"], content["seconds"]
         self.log = Log(self.folder, self.fabric.is_global_zero, purge_step=self.steps_done)
@@ -292,19 +289,3 @@ class Loop:
         finish(self.folder, content)
         shown = "  ".join(f"test/{key} {reports[f'test/{key}']:.3f}" for key in self.cfg.log.show)
         self.log.info(f"finished {self.cfg.name}: {shown}")
-
-
-def repeatable(wanted: bool) -> None:
-    """Refuse operations whose result differs from one time to the next on the same device."""
-    if wanted:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
-    torch.use_deterministic_algorithms(wanted)
-    torch.backends.cudnn.benchmark = not wanted
-
-
-def seed_all(*key: int) -> None:
-    """Seed every generator of this process."""
-    first, second = np.random.SeedSequence(key).generate_state(2).tolist()
-    torch.manual_seed(first << 31 | second >> 1)
-    np.random.seed(first)  # noqa: NPY002  (libraries still use it)
-    random.seed(second)

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.batches import Keyed, Order, evaluation_loader, seeded, training_loader
+from engine.batches import Keyed, Order, evaluation_loader, training_loader
+from engine.generators import seeded
 
 
 def keys(order: Order, epoch: int = 0, start: int = 0) -> list:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine import checkpoint
+from engine import checkpoint, generators
 
 
 class Malicious:
@@ -89,7 +89,7 @@ def test_random_state_goes_through_a_file(tmp_path: Path):
         return torch.rand(3).tolist(), np.random.normal(size=3).tolist(), random.random()  # noqa: NPY002
 
     np.random.normal()  # noqa: NPY002  (leaves half of a pair behind, which is state too)
-    checkpoint.write(tmp_path / "a.pt", {"random": checkpoint.random_state()})
+    checkpoint.write(tmp_path / "a.pt", {"random": generators.state()})
     expected = draw()
-    checkpoint.restore_random_state(checkpoint.read(tmp_path / "a.pt")["random"])
+    generators.restore(checkpoint.read(tmp_path / "a.pt")["random"])
     assert draw() == expected

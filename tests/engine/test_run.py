@@ -11,7 +11,7 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from engine import checkpoint, train
+from engine import checkpoint, generators
 from engine.run import first_stage, key, run
 from tests.engine.tiny import config, write_faces
 
@@ -136,6 +136,6 @@ def test_a_checkpoint_of_another_run_is_refused(faces: Path, tmp_path: Path):
 def test_seeds_and_ranks_draw_different_numbers():
     drawn = set()
     for numbers in ((0,), (1,), (0, 1), (0, 2)):
-        train.seed_all(*numbers)
+        generators.seed_all(*numbers)
         drawn.add(torch.rand(()).item())
     assert len(drawn) == 4
