@@ -77,14 +77,18 @@ def places_in(outputs: str, runs: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def forget_other_faces(cfg: DictConfig) -> None:
     """The paper's ages are of IMDB-WIKI: a table of another dataset has none beside it."""
-    if cfg.table.get("paper") and Path(cfg.dataset.get("csv", "imdb_wiki")).stem != "imdb_wiki":
+    if cfg.table.get("paper") and faces(cfg) != "imdb_wiki":
         cfg.table.paper = {}
 
 
 def own_name(cfg: DictConfig) -> str:
     """E.g. utkface_sigma_mini: table imdb_wiki_sigma, dataset utkface, paths mini."""
-    stem = Path(cfg.dataset.get("csv", "imdb_wiki")).stem
-    return cfg.table.name.replace("imdb_wiki", stem) + cfg.paths.suffix
+    return cfg.table.name.replace("imdb_wiki", faces(cfg)) + cfg.paths.suffix
+
+
+def faces(cfg: DictConfig) -> str:
+    """The name of the faces; that of IMDB-WIKI where there are none."""
+    return Path(cfg.dataset.get("csv", "imdb_wiki")).stem
 
 
 def tell(text: str) -> None:

@@ -68,6 +68,7 @@ EXTRAS: dict[str, Callable[[Problem], nn.Module]] = {
 # a start that puts all predictions there is never left. These rows start from the least-squares
 # line.
 WARM = ("Balanced L1 (mixture)", "Balanced L1 (batch)", "Balanced L1 (bins)")
+RUNS_IN_CACHE = 15  # with a batch prior
 
 
 def defined(method: str, problem: Problem) -> bool:
@@ -90,5 +91,5 @@ def trained_together(
     """The columns of one program each. A batch prior's tensors are large: only so many runs at a
     time fit the cache.
     """
-    most = max(1, 15 // seeds) if takes_batch(method) else len(problems)
+    most = max(1, RUNS_IN_CACHE // seeds) if takes_batch(method) else len(problems)
     return [tuple(problems[i : i + most]) for i in range(0, len(problems), most)]

@@ -212,10 +212,13 @@ def _fold_constants(program: GraphModule) -> None:
     for node in program.graph.nodes:
         if node.op == "get_attr":
             known[node] = getattr(program, node.target)
-        if node.op != "call_function" or not all(n in known for n in node.all_input_nodes):
+        if node.op != "call_function":
             continue
-        if node.target._schema.is_mutable:
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.is_mutable and node.all_input_nodes[0] in known:
             raise RuntimeError(f"{node.target} changes a constant: its loss must not work in place")
+        if not all(n in known for n in node.all_input_nodes):
+            continue
         args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
         value = node.target(*args, **kwargs)
         name = f"folded_{len(known)}"
