@@ -1,0 +1,212 @@
+"""The objective of boosters: derivatives, the bound, the start, and the two real libraries."""
+
+import pickle
+
+import lightgbm
+import numpy as np
+import pytest
+import torch
+import xgboost
+from torch import Tensor
+from torch.autograd.functional import hessian
+
+from losses import (
+    BalancedLoss,
+    Batch,
+    Bins,
+    Flat,
+    Gaussian,
+    GaussianMixture,
+    Histogram,
+    Huber,
+    Laplace,
+)
+from losses.boosting import Objective, objective
+from synthetic.problems import Problem, make_splits
+from tests.losses.pairs import D64, mixture
+
+EDGES = np.linspace(-4.0, 8.0, 41)
+PAIRS = {
+    "MSE": (Gaussian(0.7), Flat()),
+    "GAI": (Gaussian(0.7), mixture(1, D64)),
+    "BNI": (Gaussian(0.7), Bins((EDGES[1:] + EDGES[:-1]) / 2, np.exp(-np.abs(EDGES[1:])))),
+    "Laplace": (Laplace(0.7), mixture(1, D64)),
+    "Huber": (Huber(0.7), Bins((EDGES[1:] + EDGES[:-1]) / 2, np.exp(-np.abs(EDGES[1:])))),
+}
+
+
+def rows(count: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = rng.exponential(1.0, count)
+    return labels, labels + rng.normal(0, 1.0, count)
+
+
+def true_derivatives(loss: BalancedLoss, labels, pred) -> tuple[np.ndarray, np.ndarray]:
+    """Torch's gradient and second derivative of each row of the loss, one row after the other."""
+    y, p = torch.tensor(labels)[:, None], torch.tensor(pred)[:, None]
+
+    def row(i: int, x: Tensor) -> Tensor:
+        return loss.rows(x[None], y[i : i + 1]).sum()
+
+    first = [torch.func.grad(lambda x, i=i: row(i, x))(p[i]).item() for i in range(len(p))]
+    second = [hessian(lambda x, i=i: row(i, x), p[i]).item() for i in range(len(p))]  # pyright: ignore
+    return np.array(first), np.array(second)
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=list(PAIRS))
+def test_derivatives_are_torchs(pair):
+    labels, pred = rows()
+    grad, hess = objective(*pair)(labels, pred)
+    loss = BalancedLoss(*pair).double()
+    first, second = true_derivatives(loss, labels, pred)
+    scale = float(pair[0].value) ** 2
+    np.testing.assert_allclose(grad, scale * first, rtol=1e-10, atol=1e-10)
+    if isinstance(pair[0], Gaussian):
+        np.testing.assert_allclose(hess, np.maximum(scale * second, hess.min()), rtol=1e-10)
+        assert (hess > hess.min()).mean() > 0.5 or isinstance(pair[1], Flat)  # not all at the bound
+    assert (hess >= scale * second - 1e-10).all()  # never below the true one
+    assert (hess > 0).all()
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=list(PAIRS))
+def test_a_curve_that_is_read_says_what_the_sum_says(pair, monkeypatch: pytest.MonkeyPatch):
+    labels, pred = rows()
+    read = objective(*pair)(labels, pred)
+    monkeypatch.setattr("losses.boosting.TOLERANCE", -1.0)
+    exact = objective(*pair)(labels, pred)
+    for one, other in zip(read, exact, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_gaussian_derivatives_are_moments_of_the_labels_that_a_prediction_explains():
+    centers, weights = np.array([0.0, 1.0, 5.0]), np.array([0.6, 0.3, 0.1])
+    labels, pred = rows(50)
+    grad, hess = objective(Gaussian(2.0), Bins(centers, weights), learning_rate=0.01)(labels, pred)
+    mass = weights * np.exp(-((pred[:, None] - centers) ** 2) / 8)
+    mass /= mass.sum(1, keepdims=True)
+    mean = mass @ centers
+    np.testing.assert_allclose(grad, mean - labels, rtol=1e-6)  # float32 weights of the prior
+    np.testing.assert_allclose(hess, (mass @ centers**2 - mean**2) / 4, rtol=1e-5)
+
+
+def test_the_second_derivative_can_be_negative_and_the_bound_is_not():
+    labels, pred = rows()
+    pair = Huber(0.5, delta=0.5), Bins(np.array([0.0]), np.array([1.0]))
+    _, second = true_derivatives(BalancedLoss(*pair).double(), labels, pred)
+    assert (second < -1e-3).any()
+    assert (objective(*pair)(labels, pred)[1] > 0).all()
+
+
+def test_weights_multiply_and_several_dimensions_keep_their_shape():
+    labels, pred = rows()
+    weight = np.linspace(0.5, 2, len(labels))
+    f = objective(Gaussian(0.7), mixture(1, D64))
+    for plain, weighted in zip(f(labels, pred), f(labels, pred, weight), strict=True):
+        np.testing.assert_allclose(weighted, weight * plain)
+    both = np.stack([labels, labels[::-1]], 1)
+    near = both + 0.3 * np.random.default_rng(1).normal(size=both.shape)
+    grad, hess = objective(Gaussian([0.5, 1.0]), mixture(2, D64))(both, near)
+    loss = BalancedLoss(Gaussian([0.5, 1.0]), mixture(2, D64)).double()
+    x = torch.tensor(near, requires_grad=True)
+    (slope,) = torch.autograd.grad(loss.rows(x, torch.tensor(both)).sum(), x)
+    np.testing.assert_allclose(grad, slope.numpy() * [0.25, 1.0], rtol=1e-10, atol=1e-10)
+    assert hess.shape == both.shape
+    assert (hess > 0).all()
+
+
+def test_no_leaf_step_makes_the_loss_worse():
+    """A single leaf that holds some rows, at the learning rate that was promised, from anywhere."""
+    labels, _ = rows()
+    for likelihood, prior in (PAIRS["BNI"], PAIRS["Huber"], PAIRS["GAI"]):
+        loss = BalancedLoss(likelihood, prior).double()
+        f = objective(likelihood, prior, learning_rate=1.0)
+        for start in (-3.0, 0.0, 2.0, 7.0):
+            for part in (labels[:3], labels[:50], labels[labels > 2]):
+                pred = np.full(len(part), start)
+                grad, hess = f.derivatives(part[:, None], pred[:, None])
+                moved = pred - grad.sum() / hess.sum()
+                before, after = (
+                    loss.rows(torch.tensor(p)[:, None], torch.tensor(part)[:, None]).sum()
+                    for p in (pred, moved)
+                )
+                assert after <= before + 1e-9
+
+
+def boosters(f: Objective | None, x: np.ndarray, y: np.ndarray) -> dict:
+    """Each library through both of its doors; f: None for its own L2."""
+    light = {"num_leaves": 8, "min_child_samples": 200, "verbose": -1, "num_threads": 1}
+    extreme = {"max_depth": 3, "min_child_weight": 40, "learning_rate": 0.1, "nthread": 1}
+    one = {} if f is None else {"objective": f}
+    data, matrix = lightgbm.Dataset(x, y), xgboost.DMatrix(x, y)
+    door = xgboost.train(extreme, matrix, 60, obj=f)
+    return {
+        "LGBMRegressor": lightgbm.LGBMRegressor(n_estimators=60, **light, **one).fit(x, y).predict,
+        "lightgbm.train": lightgbm.train({**light, **one}, data, 60).predict,
+        "XGBRegressor": xgboost.XGBRegressor(n_estimators=60, **extreme, **one).fit(x, y).predict,
+        "xgboost.train": lambda grid: door.predict(xgboost.DMatrix(grid)),
+    }
+
+
+def test_both_libraries_reproduce_the_line_of_the_synthetic_benchmark():
+    """normal_high: y = x + noise of size one, labels within half of that. The oracle's slope is 1,
+    that of least squares v / (v + 1) = 0.2.
+    """
+    split = make_splits(Problem("normal", "high"), 0, 10_000, 1)["train"]
+    x, y = split.x.numpy(), split.y[:, 0].numpy()
+    grid = np.linspace(3.5, 6.5, 61)[:, None]  # trees know nothing beyond the inputs they saw
+    prior = GaussianMixture.fit(y, components=1)
+
+    def slopes(f) -> dict[str, float]:
+        fitted = boosters(f, x, y)
+        return {name: np.polyfit(grid[:, 0], p(grid), 1)[0] for name, p in fitted.items()}
+
+    assert all(slope < 0.3 for slope in slopes(None).values())
+    for name, slope in slopes(objective(Gaussian(1.0), prior)).items():
+        assert abs(slope - 1) < 0.1, f"{name}: slope {slope}"
+
+
+@pytest.mark.parametrize("middle", [0.0, 1000.0])
+def test_the_first_tree_starts_from_the_mean(middle: float):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 1))
+    y = x[:, 0] + rng.normal(size=500) + middle
+    prior = GaussianMixture.fit(y, components=1)
+    f = objective(Gaussian(1.0), prior)
+    model = lightgbm.LGBMRegressor(objective=f, n_estimators=1, verbose=-1).fit(x, y)
+    assert abs(model.predict(x).mean() - y.mean()) < 0.1
+    shift = {"base_score": float(y.mean()), "learning_rate": 0.1}
+    other = xgboost.XGBRegressor(objective=f, n_estimators=1, **shift).fit(x, y)
+    assert abs(other.predict(x).mean() - y.mean()) < 0.1
+
+
+def test_an_objective_is_copied_and_pickled_and_leaves_its_parts_alone():
+    gaussian, prior = Gaussian(0.7), mixture(1, D64)
+    f = objective(gaussian, prior)
+    labels, pred = rows()
+    for one, other in zip(
+        f(labels, pred), pickle.loads(pickle.dumps(f))(labels, pred), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    assert gaussian.sigma.dtype == torch.float32
+
+
+BINS = Bins([0.0, 1.0], [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: objective(Gaussian("auto"), BINS), "give it a number in the labels' unit"),
+        (lambda: objective(Gaussian(1.0, learn_sigma=True), BINS), "learns trees and no sigma"),
+        (lambda: objective(Gaussian(), Batch()), "a booster has no batches; use Bins.fit"),
+        (lambda: objective(Histogram(EDGES), BINS), "one number per label, Histogram needs"),
+        (lambda: objective(Gaussian(), BINS, learning_rate=0.0), r"in \(0, 1\], got 0.0"),
+        (lambda: objective(Gaussian(), BINS, strength=-1), "strength must be a number >= 0"),
+        (lambda: objective(Gaussian(), BINS)([np.nan, 1], [0, 0]), r"rows \[0\] are not"),
+        (lambda: objective(Gaussian(), BINS)([0, 1, 2], [0, 0]), r"got \(3,\)"),
+        (lambda: objective(Gaussian(), BINS)(["a", "b"], [0, 0]), "labels must be numbers"),
+    ],
+)
+def test_what_a_booster_cannot_do(make, message: str):
+    with pytest.raises(ValueError, match=message):
+        make()
