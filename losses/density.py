@@ -71,11 +71,25 @@ def smooth(
     size: int = 5,
     sigma: float = 2.0,
     padding: Padding = "constant",
+    whole: bool = True,
 ) -> NDArray:
-    """LDS: (B,) -> (B,). Integer counts stay integers, rounded down, as the released numbers have
-    it.
+    """LDS: (B,) -> (B,). whole: integer counts stay integers, rounded down, as the released
+    numbers have it.
     """
+    counts = counts if whole else counts.astype(float)
     return convolve1d(counts, lds_kernel(kernel, size, sigma), mode=padding)
+
+
+def fill_below(counts: NDArray) -> NDArray:
+    """(B,) counts of labels in increasing order -> the same, the empty ones below the smallest
+    label that occurs raised to its count.
+
+    NYUD2 has no depth below 0.7 m; the released depth code fills those seven bins so, for the
+    bins of BNI and for the mixture of GAI, because a prior that ends there would push every near
+    pixel beyond the end.
+    """
+    first = int(np.argmax(counts > 0))
+    return np.concatenate([np.repeat(counts[first], first), counts[first:]])
 
 
 def bin_weights(

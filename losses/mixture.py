@@ -22,6 +22,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from losses.density import fill_below as filled
 from losses.likelihoods import Likelihood
 from losses.priors import Prior, normalised
 
@@ -133,19 +134,27 @@ class GaussianMixture(Prior):
         seed: int = 0,
         sample_weight: ArrayLike | None = None,
         regularisation: float = 1e-6,
-        max_samples: int = 100_000,
+        max_samples: int | None = 100_000,
+        fill_below: bool = False,
+        round_down: bool = False,
+        dtype: str = "float64",
     ) -> "GaussianMixture":
         """Expectation-maximisation by scikit-learn on labels (N, D) or (N,).
 
         Weighted labels (a histogram's centres and counts, say) are drawn systematically, i.e.
-        each as often as its weight says, up to one; so are more than `max_samples` labels.
-        `regularisation` is added to every covariance's diagonal, in units of the labels' mean
-        variance.
+        each as often as its weight says, up to one; of more than `max_samples` labels so many are
+        drawn at random, with None all are taken. `regularisation` is added to every covariance's
+        diagonal, in units of the labels' mean variance.
+
+        fill_below: weighted labels in increasing order whose weight is zero, below the first that
+        has one, get its weight, as in the released depth code. round_down: each weighted label is
+        taken floor(max_samples * share) times, as there. dtype: the precision of the fit, on which
+        the start of the expectation-maximisation depends as on the seed.
         """
         from sklearn import mixture  # as slow to import as torch, and only needed here
         from sklearn.exceptions import ConvergenceWarning
 
-        y = np.asarray(labels, dtype=np.float64)
+        y = np.asarray(labels, dtype=dtype)
         y = y[:, None] if y.ndim == 1 else y
         if y.ndim != 2 or len(y) < components or not np.isfinite(y).all():
             raise ValueError(
@@ -153,10 +162,16 @@ class GaussianMixture(Prior):
             )
         rng = np.random.default_rng(seed)
         if sample_weight is not None:
-            y = y[
-                _systematic(normalised(sample_weight, "sample weights").numpy(), max_samples, rng)
-            ]
-        elif len(y) > max_samples:
+            if max_samples is None or (fill_below and not (np.diff(y[:, 0]) > 0).all()):
+                raise ValueError(
+                    "weighted labels are drawn, so max_samples is a number, and where empty ones "
+                    f"are filled they are in increasing order; got max_samples={max_samples}, "
+                    f"labels {y[:3, 0]}..."
+                )
+            share = np.asarray(sample_weight, dtype=np.float64)
+            share = normalised(filled(share) if fill_below else share, "sample weights").numpy()
+            y = y[(_repeated if round_down else _systematic)(share, max_samples, rng)]
+        elif max_samples is not None and len(y) > max_samples:
             y = y[rng.choice(len(y), max_samples, replace=False)]
         floor = regularisation * max(float(y.var(axis=0).mean()), 1e-12)
         model = mixture.GaussianMixture(components, reg_covar=floor, random_state=seed)
@@ -194,3 +209,8 @@ def _systematic(weights: np.ndarray, draws: int, rng: np.random.Generator) -> np
     """`draws` indices, index i as often as draws * weights[i] says, rounded up or down."""
     ticks = (np.arange(draws) + rng.uniform()) / draws
     return np.searchsorted(np.cumsum(weights), ticks).clip(max=len(weights) - 1)
+
+
+def _repeated(weights: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Index i floor(draws * weights[i]) times: no draw at all."""
+    return np.repeat(np.arange(len(weights)), np.floor(draws * weights).astype(int))

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, distributed, nn
 
+from losses.density import fill_below as filled
 from losses.density import histogram, smooth
 from losses.likelihoods import Likelihood
 
@@ -92,16 +93,19 @@ class Bins(Prior):
         fill_below: bool = False,
     ) -> "Bins":
         """Counts of one-dimensional labels between edges (K + 1,), smoothed by LDS if asked
-        (`smoothing={"kernel": "gaussian", "size": 5, "sigma": 2}`).
+        (`smoothing={"kernel": "gaussian", "size": 5, "sigma": 2}`; `"whole": True` rounds the
+        smoothed counts down, as in the released code).
 
         sample_weight: how often each label occurs. fill_below: the empty bins below the smallest
-        label get its bin's weight, as in the released depth code."""
+        label get its bin's weight, as in the released depth code; they take no part in the
+        smoothing."""
         bounds = np.asarray(edges, dtype=float)
-        counts = histogram(labels, bounds, sample_weight).astype(float)
-        counts = counts if smoothing is None else smooth(counts, **smoothing)
-        if fill_below:
-            first = int(np.flatnonzero(counts)[0])
-            counts[:first] = counts[first]
+        counts = histogram(labels, bounds, sample_weight)
+        first = int(np.argmax(counts > 0)) if fill_below else 0
+        if smoothing is not None:
+            smoothed = smooth(counts[first:], **{"whole": False, **smoothing})
+            counts = np.concatenate([counts[:first], smoothed])
+        counts = filled(counts) if fill_below else counts
         return cls((bounds[:-1] + bounds[1:]) / 2, counts, power)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:

@@ -103,9 +103,11 @@ def test_depth_weights(name):
     every = DEPTHS["train_depth_histogram"]
     table = label_weights(DEPTHS["bni_centers"], edges, every, clip=None, lds=lds, **options)
     np.testing.assert_allclose(table[DEPTHS_FROM:], DEPTHS[name][DEPTHS_FROM:], rtol=1e-6)
-    if options["scheme"] == "inverse" and lds is None:
+    if options["scheme"] == "inverse":
+        smoothing = lds and {**lds, "whole": True}
+        bounds = np.linspace(0, 10, 101)
         fitted = Bins.fit(
-            DEPTHS["bni_centers"], np.linspace(0, 10, 101), sample_weight=every, fill_below=True
+            DEPTHS["bni_centers"], bounds, smoothing, sample_weight=every, fill_below=True
         )
         expected = DEPTHS[name.replace("bucket", "bni")]
         np.testing.assert_allclose(fitted.weights, expected, rtol=1e-6)
