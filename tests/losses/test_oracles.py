@@ -188,8 +188,9 @@ def test_bins_fit_counts_labels():
     whole = {"kernel": "triang", "size": 3, "whole": True}
     rounded = Bins.fit([0.5, 2.5, 2.6], [0, 1, 2, 3, 4], smoothing=whole)
     assert rounded.weights.tolist() == pytest.approx([1 / 5, 1 / 5, 2 / 5, 1 / 5])
-    # empty bins below are filled, and take no part in the smoothing: (., 2, 1) -> (2, 2.5, 2)
-    filled = Bins.fit([1.5, 1.6, 2.5], [0, 1, 2, 3], {"kernel": "triang", "size": 3}, fill_below=True)
+    # empty bins below are filled, and take no part in the smoothing: (., 2, 1) -> (2.5, 2.5, 2)
+    triangle = {"kernel": "triang", "size": 3}
+    filled = Bins.fit([1.5, 1.6, 2.5], [0, 1, 2, 3], triangle, fill_below=True)
     assert filled.weights.tolist() == pytest.approx([2.5 / 7, 2.5 / 7, 2 / 7])
 
 
