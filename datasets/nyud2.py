@@ -20,9 +20,11 @@ import torch
 from torch.utils.data import Dataset
 
 from datasets import depth as maps
+from datasets.depth_released import seen_depth, seen_image
 from datasets.nyud2_frames import PREPARE, frames
 
 SPLITS = ("train", "val", "test")
+RESAMPLING = ("once", "released")
 MASK, HISTOGRAM = "test_balanced_mask.npy", "train_depth_histogram.npy"
 BLOCK = 20  # consecutive frames that are held out together where no folder tells the scenes apart
 
@@ -37,6 +39,8 @@ class DepthDataset(Dataset):
         root: the folder of the CSVs.
         output: (h, w) of a training target.
         augment: mirror, rotation and colours; by default for the train split only.
+        resampling: of a training frame; "once": by one affine map, a JPEG of twice the size at half
+            of it; "released": step by step as in the released code, which evaluation always is.
         validation: None: there is no val split; "test": it is the test split, as in the released
             code; a number: it is that part of the training scenes, which are not trained on.
         mask, histogram: the files that scripts/prepare_nyud2.py makes; by default in `root`.
@@ -49,6 +53,7 @@ class DepthDataset(Dataset):
         split: str,
         output: Sequence[int],
         augment: bool | None = None,
+        resampling: str = "once",
         validation: float | str | None = None,
         mask: str | Path | None = None,
         histogram: str | Path | None = None,
@@ -57,10 +62,14 @@ class DepthDataset(Dataset):
     ):
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
+        if resampling not in RESAMPLING:
+            raise ValueError(f"resampling is one of {', '.join(RESAMPLING)}; got {resampling!r}.")
         self.root, self.split, self.output = Path(root), split, (output[0], output[1])
         self.augment = split == "train" if augment is None else augment
+        # Deviation: training samples a frame once instead of three times, see docs/protocol.md.
+        self.once = split == "train" and resampling == "once"
         side = "test" if split == "test" or (split, validation) == ("val", "test") else "train"
-        self.frames = frames(self.root, side, mat, splits)
+        self.frames = frames(self.root, side, mat, splits, reduced=self.once)
         self.numbers = _chosen(self.frames.scenes, side, split, validation)
         self.mask = self._read_mask(Path(mask or self.root / MASK)) if side == "test" else None
         self.labels = maps.bin_centers()[:, None]  # (B, 1), each as often as label_counts says
@@ -76,13 +85,17 @@ class DepthDataset(Dataset):
         if self.augment:
             turn, coin = torch.rand(2).tolist()
             angle, mirror = maps.ANGLE * (2 * turn - 1), coin < 0.5
-        where = maps.placement(image.shape[:2], maps.CROP, angle, mirror)
-        image = maps.sample(image, maps.CROP, where, nearest=False)
+        size = self.output if self.split == "train" else maps.CROP
+        if self.once:
+            where = maps.placement(image.shape[:2], maps.CROP, angle, mirror)
+            image = maps.sample(image, maps.CROP, where, nearest=False)
+            where = maps.placement(depth.shape, size, angle, mirror)
+            target = maps.sample(depth, size, where, nearest=True).astype(np.float32)
+        else:
+            image = seen_image(image, angle, mirror)
+            target = seen_depth(depth, size, angle, mirror).astype(np.float32)
         if self.augment:
             colours = maps.random_colours(np.array(cv2.mean(image)[:3]) / 255)
-        size = self.output if self.split == "train" else maps.CROP
-        where = maps.placement(depth.shape, size, angle, mirror)
-        target = maps.sample(depth, size, where, nearest=True).astype(np.float32)
         target *= np.float32(unit)
         item = {
             "input": maps.to_tensor(image, colours),

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from datasets import depth as maps
+from datasets.depth_released import seen_depth
 from datasets.nyud2_frames import MatFrames, PngFrames
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
@@ -17,15 +18,11 @@ Write = Callable[[Path, bytes], None]
 _QUALITY = [cv2.IMWRITE_JPEG_QUALITY, 95]
 
 
-def crop(depth: np.ndarray) -> np.ndarray:
-    """(., .) -> (228, 304): what evaluation sees of a depth map."""
-    where = maps.placement(depth.shape, maps.CROP)
-    return maps.sample(depth, maps.CROP, where, nearest=True)
-
-
 def histograms(frames: PngFrames | MatFrames, progress: Progress = iter) -> np.ndarray:
     """(P, B) int32: the pixels of every frame in each bin."""
-    each = [maps.histogram(crop(frames.depth(index))) for index in progress(range(len(frames)))]
+    each = [
+        maps.histogram(seen_depth(frames.depth(index))) for index in progress(range(len(frames)))
+    ]
     return np.stack(each).astype(np.int32)
 
 
@@ -35,7 +32,7 @@ def measured_mask(
     """uint8 (P, 228, 304), the balanced mask; how many pixels it has of a bin, and of how many."""
     bins = np.empty((len(frames), *maps.CROP), np.uint8)  # a bin fits in a byte
     for index in progress(range(len(frames))):
-        bins[index] = maps.bins_of(crop(frames.depth(index)))
+        bins[index] = maps.bins_of(seen_depth(frames.depth(index)))
     mask = maps.balanced_mask(bins, seed)
     used = np.bincount(bins[mask > 0], minlength=maps.BINS)
     return mask, int(used.max()), int((used > 0).sum())

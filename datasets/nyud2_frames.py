@@ -32,10 +32,11 @@ class Frame(NamedTuple):
 
 
 class PngFrames:
-    """The rows of a CSV; every file is known to exist. `bits` of a depth PNG: 8 or 16."""
+    """The rows of a CSV; every file is known to exist. `bits` of a depth PNG: 8 or 16; reduced: a
+    JPEG of at least twice the size that is needed comes at half of it."""
 
-    def __init__(self, csv: Path, root: Path, bits: int):
-        self.bits = bits
+    def __init__(self, csv: Path, root: Path, bits: int, reduced: bool = False):
+        self.bits, self.reduced = bits, reduced
         rows = read_csv(csv)
         self.files = locate(csv, root, rows)
         self.scenes = [str(Path(image).parent) for image, _ in rows]
@@ -45,7 +46,7 @@ class PngFrames:
 
     def __getitem__(self, index: int) -> Frame:
         file, other = self.files[index]
-        image, shape = read_image(file)
+        image, shape = read_image(file, self.reduced)
         depth = read_depth(other, self.bits)
         if tuple(shape) != depth.shape:
             raise ValueError(
@@ -111,11 +112,16 @@ class MatFrames:
 
 
 def frames(
-    root: Path, side: str, mat: str | Path | None = None, splits: str | Path | None = None
+    root: Path,
+    side: str,
+    mat: str | Path | None = None,
+    splits: str | Path | None = None,
+    reduced: bool = False,
 ) -> PngFrames | MatFrames:
     """The training or test frames, from the CSVs or, if given, from the `.mat`."""
     if mat is None:
-        return PngFrames(root / f"nyu2_{side}.csv", root, 8 if side == "train" else 16)
+        bits = 8 if side == "train" else 16
+        return PngFrames(root / f"nyu2_{side}.csv", root, bits, reduced)
     return MatFrames(Path(mat), Path(splits or Path(mat).with_name("splits.mat")), side)
 
 
@@ -160,14 +166,16 @@ def locate(csv: Path, root: Path, rows: Sequence[tuple[str, str]]) -> list[tuple
     return files
 
 
-def read_image(file: Path) -> tuple[np.ndarray, tuple[int, int]]:
-    """RGB uint8, a JPEG of at least twice the size at half of it, and the size in the file."""
+def read_image(file: Path, reduced: bool = False) -> tuple[np.ndarray, tuple[int, int]]:
+    """RGB uint8, if `reduced` a JPEG of at least twice the size at half of it, and the size in the
+    file."""
     data = images.read_bytes(file)
     shape = images.jpeg_shape(data)
-    half = shape is not None and min(shape) >= 2 * maps.SHORT_SIDE
+    half = reduced and shape is not None and min(shape) >= 2 * maps.SHORT_SIDE
     # Deviation: where a JPEG is twice too large, it is decoded at half its size, which averages
     # 2 x 2 pixels; the released code decodes all and filters with PIL's triangle.
     flags = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
+    flags |= cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if data else None
     if image is None:
         raise ValueError(f"{file}: expected an image, got {len(data)} bytes that do not decode.")

@@ -11,7 +11,9 @@ import torch
 from scipy.io import savemat
 
 from datasets import DepthDataset, nyud2
-from datasets.depth import NEAREST, bins_of
+from datasets.depth import NEAREST, bins_of, to_image
+from datasets.depth_released import seen_depth
+from datasets.nyud2_files import measured_mask
 
 SMALL = (28, 38)
 
@@ -60,6 +62,56 @@ def test_the_mask_is_balanced_and_the_histogram_that_of_the_crops(rooms: Path):
     slow[:7] = 0
     assert train.label_counts is not None
     np.testing.assert_array_equal(train.label_counts, slow)
+
+
+def write_large(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """A frame of NYU's own size as training and as test frame: its image and its millimetres."""
+    rng = np.random.default_rng(0)
+    image = cv2.resize(rng.integers(0, 255, (48, 64, 3), np.uint8), (640, 480))
+    depth = rng.integers(700, 9999, (480, 640), np.uint16)
+    for side, stored in (("train", (depth // 40).astype(np.uint8)), ("test", depth)):
+        (folder / f"nyu2_{side}").mkdir()
+        cv2.imwrite(str(folder / f"nyu2_{side}/0.jpg"), image, [cv2.IMWRITE_JPEG_QUALITY, 100])
+        cv2.imwrite(str(folder / f"nyu2_{side}/0.png"), stored)
+        (folder / f"nyu2_{side}.csv").write_text(f"data/nyu2_{side}/0.jpg,data/nyu2_{side}/0.png")
+    np.save(folder / nyud2.HISTOGRAM, np.ones((1, 100), np.int32))
+    np.save(folder / nyud2.MASK, np.ones((1, 228, 304), np.uint8))
+    return image[..., ::-1], depth
+
+
+def test_a_frame_of_640_x_480_is_evaluated_at_the_released_pixels(tmp_path: Path):
+    image, depth = write_large(tmp_path)
+    item = DepthDataset(tmp_path, "test", SMALL)[0]
+    expected = depth[13:469:2, 17:625:2] / np.float32(1000)
+    np.testing.assert_allclose(item["target"][0], expected, rtol=1e-6)
+    columns = np.pad(image, ((1, 1), (1, 1), (0, 0)), "edge").astype(float)
+    rows = sum(w * columns[i : i + 480 : 2] for i, w in enumerate([1, 3, 3, 1])) / 8
+    half = sum(w * rows[:, i : i + 640 : 2] for i, w in enumerate([1, 3, 3, 1])) / 8  # a triangle
+    seen = to_image(item["input"]).astype(float)
+    assert np.abs(seen - half[6:234, 8:312]).mean() < 2  # JPEG at its best quality
+    bins = bins_of(depth[13:469:2, 17:625:2] / 1000)
+    mask, each, number = measured_mask(nyud2.frames(tmp_path, "test"), seed=0)
+    assert (number, each) == (93, np.bincount(bins.ravel())[7:].min())
+    assert set(np.bincount(bins[mask[0] > 0])[7:]) == {each}
+
+
+def test_training_frames_are_resampled_as_asked(tmp_path: Path):
+    write_large(tmp_path)
+    one, steps = (
+        DepthDataset(tmp_path, "train", (114, 152), resampling=how) for how in nyud2.RESAMPLING
+    )
+    image, depth, _ = steps.frames[0]
+    assert image.shape == (480, 640, 3)
+    assert one.frames[0].image.shape == (240, 320, 3)  # decoded at half the size
+    torch.manual_seed(0)
+    item = steps[0]
+    torch.manual_seed(0)
+    turn, coin = torch.rand(2).tolist()
+    expected = seen_depth(depth, (114, 152), 5 * (2 * turn - 1), coin < 0.5) * (10 / 255)
+    np.testing.assert_allclose(item["target"][0], expected, rtol=1e-6)
+    assert one[0]["target"].shape == item["target"].shape
+    with pytest.raises(ValueError, match="resampling is one of once, released; got 'twice'"):
+        DepthDataset(tmp_path, "train", SMALL, resampling="twice")
 
 
 def test_augmentation_repeats_with_the_seed(rooms: Path):
