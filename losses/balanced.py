@@ -56,12 +56,20 @@ class BalancedLoss(nn.Module):
         check_rows(target, weight)
         pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
         target = target.to(pred.dtype)
-        self.likelihood.start(pred, target)
+        weight = weight if weight is None else weight.to(pred.dtype)
+        self.likelihood.start(pred, target, weight)
+        try:
+            return self._mean(pred, target, weight)
+        finally:
+            if self.likelihood.guess is not None:
+                self.likelihood.guess = None  # it is of this batch alone
+
+    def _mean(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
         fused = self._fused(pred, target, weight)
         if fused is not None:
             return fused
         rows = self.rows(pred, target)
-        mean = rows.mean() if weight is None else weight.to(rows) @ rows / weight.to(rows).sum()
+        mean = rows.mean() if weight is None else weight @ rows / weight.sum()
         return mean if self.full_nll else self.likelihood.unit * mean
 
     def rows(self, pred: Tensor, target: Tensor) -> Tensor:
@@ -76,6 +84,8 @@ class BalancedLoss(nn.Module):
         """The loss in one step, where a Gaussian meets a prior made of single components."""
         gaussian = self.likelihood
         if self.full_nll or not isinstance(gaussian, Gaussian) or self.prior.form is None:
+            return None
+        if gaussian.guess is not None:
             return None
         if self.prior.form == "mixture" and gaussian.per_dimension:
             return None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from losses.likelihoods import Likelihood
+from losses.likelihoods import Likelihood, full_precision
 
 
 class Categorical(Likelihood):
@@ -104,6 +104,7 @@ class Histogram(Likelihood):
             return logs.gather(-1, self.index(target)[:, None])[:, 0]
         return torch.einsum("nk,nk->n", self.soft_target(target), logs)
 
+    @full_precision
     def decode(self, pred: Tensor, point: Literal["median", "mean"] | None = None) -> Tensor:
         """(N, K) -> (N, 1); within the median's bin the mass is spread evenly."""
         edges, mass = self.edges.to(pred.dtype), functional.softmax(pred, -1)

@@ -9,16 +9,34 @@ N: rows; D: label dimensions; W = width(D): numbers per row that the model outpu
 components.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from losses.grid import interpolate, pays_off
+from losses.grid import interpolate, is_eager, pays_off
 
 if TYPE_CHECKING:
     from losses.mixture import GaussianMixture
+
+LOOKS = 3  # batches that a scale given as "auto" may be started from
+
+
+def full_precision(method: Callable) -> Callable:
+    """A method of a prediction, computed in float32 or better whatever the autocast state."""
+
+    @functools.wraps(method)
+    def computed(self, pred: Tensor, *others, **options):
+        pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
+        if not torch.is_autocast_enabled(pred.device.type):
+            return method(self, pred, *others, **options)
+        with torch.autocast(pred.device.type, enabled=False):
+            return method(self, pred, *others, **options)
+
+    return computed
 
 
 class Likelihood(nn.Module):
@@ -49,7 +67,9 @@ class Likelihood(nn.Module):
             )
         return pred, target
 
-    def start(self, pred: Tensor, target: Tensor) -> None:
+    guess: Tensor | None = None  # the scale of the batch at hand, where it cannot be kept
+
+    def start(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> None:
         """Called with every batch before the loss: a place to start parameters from data."""
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
@@ -88,8 +108,8 @@ class Location(Likelihood):
         log p(y | pred) = -sum_d [ energy((y_d - pred_d) / scale_d) + log scale_d + log Z ]
 
     The scale is positive: one number or one per dimension, fixed or learned (raw, as in the
-    released code), never below `floor`; "auto" starts it from the residual spread of the first
-    batch.
+    released code), never below `floor`. "auto", or one "auto" per dimension, starts it from the
+    first training batch, see `start`; until then the parameter is NaN.
     """
 
     symbol = "scale"  # the name of the parameter
@@ -98,12 +118,18 @@ class Location(Likelihood):
     def __init__(self, scale: float | str | Any, learn: bool, floor: float):
         super().__init__()
         self.floor, self.learned = float(floor), learn
-        self.automatic = isinstance(scale, str)
-        if self.automatic and scale != "auto":
+        words = (
+            [scale] if isinstance(scale, str) else scale if isinstance(scale, list | tuple) else []
+        )
+        self.automatic = any(isinstance(word, str) for word in words)
+        if self.automatic and any(word != "auto" for word in words):
             raise ValueError(f'{self.symbol} is a positive number or "auto", got {scale!r}')
+        self.looks = LOOKS if self.automatic else 0  # batches that may still start it
         if not floor > 0:
             raise ValueError(f"the floor of {self.symbol} must be positive, got {floor}")
-        value = torch.as_tensor(math.nan if self.automatic else scale)
+        if self.automatic:
+            scale = math.nan if isinstance(scale, str) else [math.nan for _ in words]
+        value = torch.as_tensor(scale)
         value = value.detach().clone().to(torch.promote_types(value.dtype, torch.float32))
         if not self.automatic and not ((value > 0) & value.isfinite()).all():
             raise ValueError(
@@ -121,7 +147,7 @@ class Location(Likelihood):
         raise TypeError(f"{type(self).__name__} defines no energy")
 
     def spread(self, residual: Tensor) -> Tensor:
-        """The maximum-likelihood scale of the residuals (N, D)."""
+        """The scale of residuals (N, D) that are zero on average: (D,); NaN does not count."""
         raise TypeError(f"{type(self).__name__} defines no spread")
 
     @property
@@ -130,6 +156,8 @@ class Location(Likelihood):
         it.
         """
         raw = getattr(self, self.symbol)
+        if self.automatic:
+            raw = torch.where(raw.isnan(), 1.0 if self.guess is None else self.guess, raw)
         return raw + (self.floor - raw.detach()).clamp(min=0) if self.learned else raw
 
     @property
@@ -146,19 +174,62 @@ class Location(Likelihood):
             )
         return scale
 
-    def start(self, pred: Tensor, target: Tensor) -> None:
-        if not self.automatic:
+    @torch.no_grad()
+    def start(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> None:
+        """Start a scale given as "auto": the spread of the residuals about their own mean, over
+        the finite rows (of all ranks) with a weight above zero; 1 where `LOOKS` batches had less
+        than two of them.
+
+        Only an ordinary call in training mode is kept. In eval mode and inside torch.func, a scale
+        that has not started is that of the batch at hand (`guess`). Nothing is read from a GPU.
+        """
+        if not self.looks:
             return
         raw = getattr(self, self.symbol)
-        if raw.isnan().any():  # a checkpoint may have brought a number already
-            with torch.no_grad():
-                square = self.spread((target - pred).float()) ** 2
-                if torch.distributed.is_available() and torch.distributed.is_initialized():
-                    sums = torch.stack([square, torch.ones_like(square)]) * len(pred)
-                    torch.distributed.all_reduce(sums)
-                    square = sums[0] / sums[1]  # every row of every rank counts once
-                raw.copy_(square.sqrt().clamp(min=self.floor))
-        self.automatic = False
+        compiled = torch.compiler.is_compiling()
+        keep = self.training and (compiled or (is_eager(pred) and is_eager(raw)))
+        scale = torch.where(raw.isnan(), self._of_batch(pred, target, weight, keep), raw)
+        if keep:
+            self.looks -= 1
+            raw.copy_(scale if self.looks else scale.nan_to_num(1.0))
+            if not compiled and raw.device.type == "cpu" and not raw.isnan().any():
+                self.looks = 0
+                return
+        self.guess = scale.nan_to_num(1.0)
+
+    def _of_batch(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None, joined: bool
+    ) -> Tensor:
+        """The spread of a batch in the scale's shape, NaN where it has none."""
+        from losses.priors import gather_rows  # which imports this module
+
+        residual = (target - pred).float()
+        counts = residual.isfinite().all(-1)
+        counts = counts if weight is None else counts & (weight > 0)
+        residual = torch.where(counts[:, None], residual, math.nan)
+        residual = gather_rows(residual) if joined else residual
+        some = (~residual[:, 0].isnan()).sum() > 1
+        residual = residual - residual.nanmean(0)
+        scale = self.spread(residual if self.per_dimension else residual.reshape(-1, 1))
+        scale = torch.where(some & scale.isfinite(), scale.clamp(min=self.floor), math.nan)
+        return scale.to(getattr(self, self.symbol).dtype)[... if self.per_dimension else 0]
+
+    def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
+        """A number that is loaded is kept; a scale that had not started starts with the next
+        batch, unless this one was given as a number.
+        """
+        loaded = state_dict.get(prefix + self.symbol)
+        if loaded is not None:
+            unstarted = bool(loaded.isnan().any())
+            if unstarted and not self.automatic:
+                *_, errors = others
+                errors.append(
+                    f'{prefix}{self.symbol} was given as "auto" and had not started; give it as '
+                    '"auto" here, too, or leave it out of the state.'
+                )
+                return
+            self.looks = LOOKS if unstarted else 0
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def log_norm(self, pred: Tensor) -> Tensor:
         return self._log_norm(self.noise(pred), pred.shape[-1])
@@ -208,7 +279,7 @@ class Gaussian(Location):
         return r.square() / 2
 
     def spread(self, residual: Tensor) -> Tensor:
-        return residual.square().mean().sqrt()
+        return residual.square().nanmean(0).sqrt()
 
     def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """In several dimensions |r|^2 goes through a matrix product: (N, K, D) is never made."""

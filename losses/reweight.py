@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from losses.balanced import check_rows
-from losses.likelihoods import Likelihood
+from losses.likelihoods import Likelihood, full_precision
 
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
 
@@ -26,7 +26,7 @@ class WeightedLoss(nn.Module):
     (2 sigmoid(beta |r|) - 1)^gamma, so that well-fitted samples count less (Yang et al., ICML
     2021). normalise: divide the weights by their sum in the batch (the paper's synthetic
     baseline), instead of trusting that their mean over the training set is one (DIR's
-    convention).
+    convention). Computed in float32 or better whatever the autocast state.
     """
 
     def __init__(
@@ -44,10 +44,11 @@ class WeightedLoss(nn.Module):
         self.delta, self.beta, self.gamma = delta, beta, gamma
         self.likelihood = Likelihood()  # one output per label dimension, decoded as it is
 
+    @full_precision
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         pred, target = self.likelihood.rows(pred, target)
         check_rows(target, weight)
-        rows = self.errors(pred.float() if pred.dtype.itemsize < 4 else pred, target)
+        rows = self.errors(pred, target)
         if weight is None:
             return rows.mean()
         weight = weight.to(rows)

@@ -35,7 +35,7 @@ class Laplace(Location):
         return r.abs()
 
     def spread(self, residual: Tensor) -> Tensor:
-        return residual.abs().mean()
+        return residual.abs().nanmean(0)
 
     def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         if pred.shape[-1] == 1:
@@ -129,6 +129,5 @@ class Huber(Location):
         return inner * (r.abs() - inner / 2)
 
     def spread(self, residual: Tensor) -> Tensor:
-        return (
-            residual.abs().median() / 0.6745
-        )  # the normal distribution's median absolute deviation
+        deviation = residual.abs().nanmedian(0).values
+        return deviation / 0.6745  # the normal distribution's median absolute deviation

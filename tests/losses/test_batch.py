@@ -3,11 +3,10 @@
 import io
 from pathlib import Path
 
-import pytest
 import torch
 import torch.multiprocessing as mp
 
-from losses import BMC, BalancedLoss, Batch, Gaussian, Laplace
+from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
 from losses.priors import gather_rows
 from tests.losses.pairs import D64
 
@@ -131,10 +130,13 @@ def run_rank(rank: int, folder: str) -> None:
         results[name] = step(loss, pred[SHARES[rank]], target[SHARES[rank]])
     _, target = samples(3)
     results["gathered"] = gather_rows(target[SHARES[rank]])
-    auto = Gaussian("auto")
     pred, target = samples(1)
-    auto.start(pred[SHARES[rank]], target[SHARES[rank]])  # ragged
-    results["sigma"] = auto.sigma
+    for kind in (Gaussian, Laplace, Huber):
+        loss = BalancedLoss(kind("auto"), Flat())
+        if rank == 0:
+            loss.eval()(pred, target)  # waits for nobody
+        loss.train()(pred[SHARES[rank]], target[SHARES[rank]])  # ragged
+        results[f"auto {kind.__name__}"] = loss.likelihood.value
     torch.save(results, Path(folder, f"{rank}.pt"))
     torch.distributed.destroy_process_group()
 
@@ -144,9 +146,13 @@ def test_two_ranks_equal_one_process(tmp_path):
     ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
     for rank in ranks:
         assert torch.equal(rank["gathered"], samples(3)[1])  # in rank order, nothing twice
-        pred, target = samples(1)
-        spread = (pred - target).square().mean().sqrt().item()
-        assert rank["sigma"].item() == pytest.approx(spread, rel=1e-6)  # sigma is float32
+        for kind in (Gaussian, Laplace, Huber):
+            alone = BalancedLoss(kind("auto"), Flat())
+            alone(*samples(1))
+            # 1e-6: a scale is float32
+            torch.testing.assert_close(
+                rank[f"auto {kind.__name__}"], alone.likelihood.value, rtol=1e-6, atol=0
+            )
     counts = [share.stop - share.start for share in SHARES]
     for name, (loss, dims) in losses().items():
         whole = step(loss, *samples(dims))

@@ -1,57 +1,14 @@
-"""sigma: "auto", the floor, learning, checkpoints."""
+"""sigma: the floor, learning, checkpoints; "auto" is in test_auto.py."""
 
 import io
 
-import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from losses import BMC, GAI, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
 from tests.losses.pairs import mixture
 
-SPREADS = {
-    Gaussian: lambda r: np.sqrt((r**2).mean()),
-    Laplace: lambda r: np.abs(r).mean(),
-    # the normal distribution's median absolute deviation is 0.6745 sigma
-    Huber: lambda r: np.median(np.abs(r)) / stats.norm.ppf(0.75),
-}
-
-
-@pytest.mark.parametrize("learn", [False, True])
-@pytest.mark.parametrize("kind", SPREADS)
-def test_auto_starts_from_the_first_batch(kind, learn):
-    likelihood = kind("auto") if not learn else kind("auto", **{LEARN[kind]: True})
-    loss = BalancedLoss(likelihood, Batch())
-    g = torch.Generator().manual_seed(0)
-    pred, target = 3 * torch.randn(2, 401, 1, generator=g)
-    loss(pred, target)
-    expected = SPREADS[kind]((pred - target).numpy())
-    # 1e-4: Huber's constant has four digits
-    assert likelihood.value.item() == pytest.approx(expected, rel=1e-4)
-    loss(100 * pred, target)
-    assert likelihood.value.item() == pytest.approx(expected, rel=1e-4)  # the first batch only
-
-
 LEARN = {Gaussian: "learn_sigma", Laplace: "learn_scale", Huber: "learn_scale"}
-
-
-def test_auto_of_a_perfect_batch_is_the_floor():
-    likelihood = Gaussian("auto", floor=0.05)
-    y = torch.randn(8, 1)
-    BalancedLoss(likelihood, Flat())(y, y)
-    assert likelihood.value.item() == pytest.approx(0.05)
-
-
-def test_auto_takes_the_checkpoint_number_if_there_is_one():
-    saved, file = BMC("auto", learn_sigma=True), io.BytesIO()
-    saved(torch.zeros(4, 1), torch.tensor([[2.0], [2], [-2], [-2]]))
-    torch.save(saved.state_dict(), file)
-    file.seek(0)
-    loaded = BMC("auto", learn_sigma=True)
-    loaded.load_state_dict(torch.load(file, weights_only=True))
-    loaded(torch.zeros(4, 1), torch.full((4, 1), 50.0))
-    assert loaded.likelihood.sigma.item() == 2.0
 
 
 def test_checkpoint_round_trip_of_a_learned_sigma():
@@ -76,7 +33,7 @@ def test_learned_sigma_is_a_parameter_and_a_fixed_one_is_not():
     assert "likelihood.sigma" in BMC(1.0).state_dict()
 
 
-@pytest.mark.parametrize("kind", SPREADS)
+@pytest.mark.parametrize("kind", LEARN)
 @pytest.mark.parametrize("prior", [Flat, Batch])
 def test_floor_holds_and_lets_go(kind, prior):
     """Pushed below the floor, the scale in use is the floor; large residuals lift it again."""
