@@ -1,6 +1,6 @@
 """Checkpoints: written whole or not at all, and read without running code.
 
-Writing goes through `engine.files.whole`, so that kill -9 or a full disk leaves the old one.
+Writing goes through `datasets.files.whole`, so that kill -9 or a full disk leaves the old one.
 Reading unpickles tensors and plain containers only (`weights_only=True`), so a checkpoint from
 elsewhere cannot run code.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from engine.files import whole
+from datasets.files import whole
 from models.released import read_plain
 
 FORMAT = "balanced-regression checkpoint 1"

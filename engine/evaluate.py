@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
+from datasets.files import whole
 from engine import build, checkpoint
 from engine.batches import evaluation_loader
-from engine.files import whole
 from losses import WeightedLoss
 from models.released import load
 

@@ -26,10 +26,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
+from datasets.files import whole
 from engine import build
 from engine.batches import Key, Keyed, loader
-from engine.files import whole
-from engine.folder import file_digest, files_of, locked
+from engine.runs import file_digest, files_of, locked
 
 SHARD = 2048  # images
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+from engine import CONFIGS
+
 FLAGS = """\
 More: --cfg job prints the resolved config, --multirun runs every combination of a=1,2 b=3,4,
 --hydra-help lists Hydra's own flags. Completion with the tab key, in bash:

@@ -18,9 +18,9 @@ from hydra.utils import get_class
 from lightning_fabric import Fabric
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from engine import train
-from engine.files import whole
-from engine.folder import (
+from datasets.files import whole
+from engine import CONFIGS, train
+from engine.runs import (
     MACHINE,
     clear,
     finish,
@@ -31,7 +31,6 @@ from engine.folder import (
     locked,
 )
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SHARED = ("dataset", "model", "paths", "metrics", "log")  # what stage 1 takes from stage 2
 
 

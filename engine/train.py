@@ -20,9 +20,9 @@ from torch import nn
 from engine import build, checkpoint, features, generators
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
 from engine.evaluate import evaluate, save_predictions
-from engine.folder import finish
-from engine.logging import Log
-from engine.tables import meta
+from engine.log import Log
+from engine.provenance import meta
+from engine.runs import finish
 
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:

@@ -1,34 +1,31 @@
 """Forward + backward time and peak memory of each loss against the textbook formula, and the
-batched synthetic benchmark against one run at a time; as ratios, in one run. See engine/timing.py.
+batched synthetic benchmark against one run at a time; as ratios, in one run, in turns.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
 os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler says nothing
 
-import hydra  # noqa: E402
-import torch  # noqa: E402
-from omegaconf import DictConfig, OmegaConf  # noqa: E402
-from rich.console import Console  # noqa: E402
-from torch import Tensor  # noqa: E402
-from torch.distributions import MultivariateNormal  # noqa: E402
-from torch.nn import functional  # noqa: E402
 
-from engine import tables  # noqa: E402
-from engine.timing import Bench, Loss, Row, ratio, table  # noqa: E402
-from losses import BMC, BNI, GAI, Bins, GaussianMixture  # noqa: E402
-from synthetic.methods import METHODS, trained_together  # noqa: E402
-from synthetic.problems import TABLE  # noqa: E402
-from synthetic.program import Training  # noqa: E402
-from synthetic.speed import alone, together  # noqa: E402
+import torch
+from command import command
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+from torch.nn import functional
 
-ROOT = Path(sys.path[0])
+from engine import ROOT, provenance
+from engine.speed.timing import Bench, Loss, Row, ratio, table
+from engine.tables import table as tables
+from losses import BMC, BNI, GAI, Bins, GaussianMixture
+from synthetic.methods import METHODS, trained_together
+from synthetic.problems import TABLE
+from synthetic.program import Training
+from synthetic.speed import alone, together
+
 PIXELS = 8 * 114 * 152  # a batch of depth maps: 138,624 rows
 
 
@@ -167,7 +164,7 @@ def losses(bench: Bench) -> list[Row]:
 
 def synthetic(bench: Bench) -> list[Row]:
     """An epoch of a run: all runs of a method in one program, against one run at a time."""
-    config = OmegaConf.load(Path(sys.path[0]) / "configs/synthetic.yaml")
+    config = OmegaConf.load(ROOT / "configs/synthetic.yaml")
     rows, seeds, against = [], range(10), "one run at a time"
     for family, settings in {"normal": "linear", "exponential": "linear", "mvn": "mvn"}.items():
         training = Training(**config.training[settings])
@@ -187,7 +184,7 @@ def synthetic(bench: Bench) -> list[Row]:
 SUITES: dict[str, Callable[[Bench], list[Row]]] = {"losses": losses, "synthetic": synthetic}
 
 
-@hydra.main(version_base=None, config_path="../configs", config_name="benchmark")
+@command("benchmark")
 def main(config: DictConfig) -> None:
     if config.suite != "all" and config.suite not in SUITES:
         raise SystemExit(f"suite is all or one of {', '.join(SUITES)}, got {config.suite}")
@@ -201,7 +198,7 @@ def main(config: DictConfig) -> None:
         rows = suite(bench)
         report[name] = [asdict(row) for row in rows]
         console.print(table(f"{name}, {torch.get_num_threads()} threads", rows))
-    report["meta"] = {**tables.meta(), "threads": torch.get_num_threads()}
+    report["meta"] = {**provenance.meta(), "threads": torch.get_num_threads()}
     tables.write_benchmark(report, ROOT, "benchmark", config.publish)
     if config.publish:
         tables.insert(ROOT / "README.md", "benchmark", markdown(rows_with_goals(report)))

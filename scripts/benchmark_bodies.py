@@ -6,27 +6,24 @@ evaluation        errors of many people on a mesh of SMPL's size, and the most m
 """
 
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+import numpy as np
+import torch
+from command import command
+from omegaconf import DictConfig
 
-import hydra  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-
-from datasets.ihmr import FIELDS  # noqa: E402
-from engine import tables  # noqa: E402
-from engine.body_metrics import BodyMetrics  # noqa: E402
-from losses import BMC, BalancedLoss, Gaussian, GaussianMixture  # noqa: E402
-from models import HMR  # noqa: E402
-from models.rotations import matrix_from_axis_angle  # noqa: E402
-from models.smpl import SELECTED  # noqa: E402
-from synthetic.body import smpl_arrays  # noqa: E402
+from datasets.ihmr import FIELDS
+from engine import ROOT, provenance
+from engine.benchmarks.bodies.metrics import BodyMetrics
+from engine.tables import table as tables
+from losses import BMC, BalancedLoss, Gaussian, GaussianMixture
+from models import HMR
+from models.rotations import matrix_from_axis_angle
+from models.smpl import SELECTED
+from synthetic.body import smpl_arrays
 
 DIMS = 216
 
@@ -99,7 +96,7 @@ def write_large_body(folder: Path, vertices: int) -> None:
     np.savez(folder / "smpl_mean_params.npz", **mean)  # pyright: ignore[reportArgumentType]
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="benchmark_bodies")
+@command("benchmark_bodies")
 def main(cfg: DictConfig) -> None:
     taken = steps(cfg.batch, cfg.components, cfg.image, cfg.rounds)
     for name, value in taken.items():
@@ -117,9 +114,9 @@ def main(cfg: DictConfig) -> None:
         "seconds": taken,
         "GAI": {"percent of a head step": percent, "times BMC": times},
         "evaluation": found,
-        "meta": {**tables.meta(), **sizes},
+        "meta": {**provenance.meta(), **sizes},
     }
-    tables.write_benchmark(report, Path(sys.path[0]), "benchmark_bodies", cfg.publish)
+    tables.write_benchmark(report, ROOT, "benchmark_bodies", cfg.publish)
 
 
 if __name__ == "__main__":

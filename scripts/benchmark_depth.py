@@ -2,34 +2,30 @@
 a plain PIL dataset that maps pixels one by one (configs/benchmark_depth.yaml)."""
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+import cv2
+import numpy as np
+import torch
+from command import command
+from omegaconf import DictConfig
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision.transforms import functional
 
-import cv2  # noqa: E402
-import hydra  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-from PIL import Image  # noqa: E402
-from torch.utils.data import Dataset  # noqa: E402
-from torchvision.transforms import functional  # noqa: E402
+from datasets import DepthDataset
+from datasets.depth import bin_centers
+from datasets.nyud2 import HISTOGRAM
+from datasets.nyud2_files import encode
+from engine import ROOT, build, provenance
+from engine.run import composed
+from engine.tables import table as tables
+from synthetic.rooms import depth_frequencies, frame
 
-from datasets import DepthDataset  # noqa: E402
-from datasets.depth import bin_centers  # noqa: E402
-from datasets.nyud2 import HISTOGRAM  # noqa: E402
-from datasets.nyud2_files import encode  # noqa: E402
-from engine import build, tables  # noqa: E402
-from engine.run import composed  # noqa: E402
-from synthetic.rooms import depth_frequencies, frame  # noqa: E402
-
-ROOT = Path(sys.path[0])
 ROWS = ("vanilla", "bni", "gai", "histogram")
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 GREY, SPREAD = torch.tensor([0.299, 0.587, 0.114]), torch.tensor([0.2175, 0.0188, 0.0045])
@@ -173,7 +169,7 @@ def shares(depth: int, batch: int, steps: int) -> dict[str, dict[str, float]]:
     return found
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="benchmark_depth")
+@command("benchmark_depth")
 def main(cfg: DictConfig) -> None:
     rates = loaders(cfg.frames, cfg.rounds)
     report: dict[str, Any] = {"loader": rates}
@@ -188,7 +184,7 @@ def main(cfg: DictConfig) -> None:
             f"{row:10} {1e3 * taken['loss']:7.1f} ms of a step of {1e3 * taken['step']:.0f} ms: "
             f"{taken['loss'] / taken['step']:.2%}{goal}"
         )
-    report["meta"] = {**tables.meta(), "depth": cfg.depth, "batch": cfg.batch}
+    report["meta"] = {**provenance.meta(), "depth": cfg.depth, "batch": cfg.batch}
     tables.write_benchmark(report, ROOT, "benchmark_depth", cfg.publish)
 
 

@@ -1,20 +1,16 @@
 """An epoch of stage 2 on cached features beside the same epoch through the frozen backbone."""
 
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+from command import command
+from omegaconf import DictConfig, open_dict
 
-import hydra  # noqa: E402
-from omegaconf import DictConfig, open_dict  # noqa: E402
-
-from engine.run import composed, first_stage, make_fabric, run  # noqa: E402
-from engine.train import Loop  # noqa: E402
+from engine.run import composed, first_stage, make_fabric, run
+from engine.train import Loop
 
 
 def measure(overrides: list[str], images: int, rounds: int) -> dict[str, float]:
@@ -45,7 +41,7 @@ def _loop(cfg: DictConfig, name: str, folder: Path, backbone: Path) -> Any:
     return Loop(make_fabric(own), own, folder, backbone)
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="benchmark_features")
+@command("benchmark_features")
 def main(cfg: DictConfig) -> None:
     taken = measure(list(cfg.overrides), cfg.images, cfg.rounds)
     for name, seconds in taken.items():

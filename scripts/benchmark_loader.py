@@ -1,26 +1,22 @@
 """Images a second of the age input pipeline beside a plain PIL dataset, on one core."""
 
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+import cv2
+import numpy as np
+import torch
+from command import command
+from omegaconf import DictConfig
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision.transforms import Resize, ToTensor
+from tqdm import tqdm
 
-import cv2  # noqa: E402
-import hydra  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-from PIL import Image  # noqa: E402
-from torch.utils.data import Dataset  # noqa: E402
-from torchvision.transforms import Resize, ToTensor  # noqa: E402
-from tqdm import tqdm  # noqa: E402
-
-from datasets import AgeDataset  # noqa: E402
-from datasets.imdb_wiki import pack, write_csv  # noqa: E402
-from synthetic.faces import face  # noqa: E402
+from datasets import AgeDataset
+from datasets.imdb_wiki import pack, write_csv
+from synthetic.faces import face
 
 
 class PlainDataset(Dataset):
@@ -74,7 +70,7 @@ def _measure(root: Path, images: int, side: int, size: int, rounds: int) -> dict
     return {name: images / float(np.median(taken)) for name, taken in seconds.items()}
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="benchmark_loader")
+@command("benchmark_loader")
 def main(cfg: DictConfig) -> None:
     rates = measure(cfg.images, cfg.side, cfg.size, cfg.rounds)
     for name, rate in rates.items():

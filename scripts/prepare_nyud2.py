@@ -3,21 +3,17 @@ also the files themselves (configs/prepare_nyud2.yaml)."""
 
 import functools
 import io
-import sys
 from pathlib import Path
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+import numpy as np
+from command import command
+from omegaconf import DictConfig
+from tqdm import tqdm
 
-import hydra  # noqa: E402
-import numpy as np  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-from tqdm import tqdm  # noqa: E402
-
-from datasets.nyud2 import HISTOGRAM, MASK  # noqa: E402
-from datasets.nyud2_files import histograms, measured_mask, unpack  # noqa: E402
-from datasets.nyud2_frames import MatFrames, frames  # noqa: E402
-from engine.files import whole  # noqa: E402
+from datasets.files import whole
+from datasets.nyud2 import HISTOGRAM, MASK
+from datasets.nyud2_files import histograms, measured_mask, unpack
+from datasets.nyud2_frames import MatFrames, frames
 
 
 def prepare(cfg: DictConfig) -> None:
@@ -59,7 +55,7 @@ def write(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_nyud2")
+@command("prepare_nyud2")
 def main(cfg: DictConfig) -> None:
     prepare(cfg)
 

@@ -9,21 +9,17 @@ import codecs
 import importlib
 import io
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+import numpy as np
+from command import command
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+from scipy.sparse import csc_matrix
 
-import hydra  # noqa: E402
-import numpy as np  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-from scipy.sparse import csc_matrix  # noqa: E402
-
-from engine.files import whole  # noqa: E402
-from models.smpl import check_body  # noqa: E402
+from datasets.files import whole
+from models.smpl import check_body
 
 KEYS = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
 MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
@@ -106,7 +102,7 @@ def plain(value: Any, name: str) -> NDArray:
     return value
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare_smpl")
+@command("prepare_smpl")
 def main(cfg: DictConfig) -> None:
     for gender, source in cfg.files.items():
         if source is None:

@@ -3,28 +3,25 @@
 import functools
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+from command import command
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+from rich.console import Console
 
-import hydra  # noqa: E402
-from hydra.core.global_hydra import GlobalHydra  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-from rich.console import Console  # noqa: E402
+from engine import RESULTS
+from engine.run import composed
+from engine.tables import table as tables
+from engine.tables.parts import Part, Plan, Reach, clock, displayed, work_through
+from engine.tables.report.gather import table_configs
+from scripts import prepare_mini, report
+from scripts import run_synthetic as synthetic
+from scripts import table as table_script
+from synthetic.jobs import Job, run_all
 
-from engine import tables  # noqa: E402
-from engine.parts import Part, Plan, Reach, clock, displayed, work_through  # noqa: E402
-from engine.report.gather import table_configs  # noqa: E402
-from engine.run import composed  # noqa: E402
-from scripts import prepare_mini, report, synthetic  # noqa: E402
-from scripts import table as table_script  # noqa: E402
-from synthetic.jobs import Job, run_all  # noqa: E402
-
-PUBLISHED = Path(sys.path[0]) / "results"
 PRESETS = {"mini": "laptop", "real": "paper"}
 
 
@@ -164,7 +161,7 @@ def run_costs(
 
 def show(name: str, path: Path) -> None:
     """Print a table, with the committed numbers beside."""
-    published = PUBLISHED / path.name
+    published = RESULTS / path.name
     reference = json.loads(published.read_text()) if published.is_file() else None
     title = table_configs()[name]["title"]
     if path.stem.endswith("_mini"):
@@ -172,7 +169,7 @@ def show(name: str, path: Path) -> None:
     tables.show(json.loads(path.read_text()), title, reference)
 
 
-@hydra.main(version_base="1.3", config_path="../configs/reproduce", config_name="default")
+@command("reproduce/default")
 def main(cfg: DictConfig) -> None:
     GlobalHydra.instance().clear()  # the parts compose from all of configs/
     console = Console(stderr=True)

@@ -6,20 +6,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+from command import command
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import get_method
+from omegaconf import DictConfig
 
-import hydra  # noqa: E402
-from hydra.core.hydra_config import HydraConfig  # noqa: E402
-from hydra.utils import get_method  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
+from engine import RESULTS, provenance
+from engine.tables import table as tables
+from engine.tables.compare import Say, compare, configs
+from engine.tables.cost import measure
 
-from engine import tables  # noqa: E402
-from engine.comparison import Say, compare, configs  # noqa: E402
-from engine.cost import measure  # noqa: E402
-from engine.help import help_if_wanted  # noqa: E402
-
-PUBLISHED = Path(sys.path[0]) / "results"
 FOR_RUNS = ("preset", "paths", "dataset", "trainer", "log")  # what is passed on to every run
 
 
@@ -53,11 +49,11 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     about = {"preset": cfg.preset, "runs": places_in(cfg.paths.outputs, runs)}
     if "run_seconds" in content:  # whenever they were run; they may have been found
         about["run_seconds"] = round(content.pop("run_seconds"))
-    table = {**content, "meta": {**tables.meta(time.time() - start), **about}}
+    table = {**content, "meta": {**provenance.meta(time.time() - start), **about}}
     tables.show(table, cfg.table.title)
-    folder = PUBLISHED if cfg.publish else Path(cfg.paths.outputs) / "tables"
+    folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
     written = tables.write(table, folder, cfg.name)
-    readme = PUBLISHED.parent / "README.md"
+    readme = RESULTS.parent / "README.md"
     if cfg.publish and tables.has_place(readme, cfg.name):
         tables.insert(readme, cfg.name, tables.render(table))
     if cfg.table.get("figures"):
@@ -95,7 +91,7 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="table")
+@command("table")
 def main(cfg: DictConfig) -> None:
     said = list(HydraConfig.get().overrides.task)
     for path in make(cfg, [*passed_on(said), *cfg.overrides]):
@@ -103,5 +99,4 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    help_if_wanted(__doc__ or "", "table")
     main()

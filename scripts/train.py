@@ -4,21 +4,14 @@ python scripts/train.py experiment=imdb_wiki/bmc preset=laptop paths=mini
 python scripts/train.py --multirun experiment=imdb_wiki/bmc,imdb_wiki/gai seed=0,1,2
 """
 
-import sys
-from pathlib import Path
+from command import command
+from omegaconf import DictConfig
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-import hydra  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-
-from engine.folder import is_main_process  # noqa: E402
-from engine.help import help_if_wanted  # noqa: E402
-from engine.run import run  # noqa: E402
+from engine.run import run
+from engine.runs import is_main_process
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="train")
+@command("train")
 def main(cfg: DictConfig) -> float | None:
     """The validation score, if there is one, so that a sweeper may minimise it."""
     done = run(cfg)
@@ -30,5 +23,4 @@ def main(cfg: DictConfig) -> float | None:
 
 
 if __name__ == "__main__":
-    help_if_wanted(__doc__ or "", "train")
     main()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.files import whole
+from datasets.files import whole
 
 FILE = Path(__file__).with_name("body.npz")
 LENGTHS = {"template": 1e-4, "man": 1e-5, "shapedirs": 1e-5}  # metres a unit of the packed int16

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from engine.plots import STYLE, colour, save
+from engine.tables.plots import STYLE, colour, save
 from synthetic.jobs import Job
 from synthetic.problems import Problem, Split, make_splits
 

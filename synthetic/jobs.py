@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from engine.files import whole
-from engine.pool import side_by_side
+from datasets.files import whole
+from engine.tables.pool import side_by_side
 from synthetic.methods import EXTRAS, METHODS, WARM, takes_batch
 from synthetic.problems import Problem
 from synthetic.program import Runs, State, Training

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from engine import tables
-from engine.report import gather, markdown, table_configs
+from engine import provenance
+from engine.tables import table as tables
+from engine.tables.report import gather, markdown, table_configs
 from scripts import benchmark
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +79,7 @@ def test_tables_in_the_readme_are_those_of_the_files():
 
 
 def test_numbers_in_the_report(known: list[float]):
-    page = markdown(gather(ROOT / "results"), tables.meta(), ROOT / "results")
+    page = markdown(gather(ROOT / "results"), provenance.meta(), ROOT / "results")
     lines = [line for line in page.splitlines() if line.startswith("|")]
     cells = [cell for line in lines for cell in line.split("|")[4:]]
     found = {n for cell in cells for n in re.findall(r"\d+\.\d+(?:e-\d+)?", cell)}

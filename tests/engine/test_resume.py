@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from engine import checkpoint
-from engine.folder import finished
 from engine.run import run
+from engine.runs import finished
 from tests.engine import tiny
 
 KILLS = int(os.environ.get("KILLS", "5"))

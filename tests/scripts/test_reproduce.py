@@ -6,8 +6,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from engine.report import table_configs
 from engine.run import CONFIGS, composed
+from engine.tables.report import table_configs
 from scripts import reproduce
 
 DATASETS = sorted(path.stem for path in (CONFIGS / "dataset").glob("*.yaml"))

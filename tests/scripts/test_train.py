@@ -74,7 +74,7 @@ def test_a_table_is_written_with_the_papers_numbers(
     assert (entry["seeds"], entry["paper"]) == (2, 12.85)
     assert {"commit", "command", "machine", "seconds", "versions"} <= set(content["meta"])
 
-    monkeypatch.setattr(table, "PUBLISHED", tmp_path / "results")
+    monkeypatch.setattr(table, "RESULTS", tmp_path / "results")
     readme, cfg.publish = tmp_path / "README.md", True
     readme.write_text(f"<!-- table {cfg.name} -->\nold\n<!-- end {cfg.name} -->\n")
     published = table.make(cfg, [*said, *tiny(faces, tmp_path)])

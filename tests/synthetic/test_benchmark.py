@@ -83,7 +83,7 @@ def test_figures_are_drawn_and_show_something(finished: list[Job], tmp_path: Pat
 
 
 def script(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "scripts/synthetic.py"), *arguments]
+    command = [sys.executable, str(ROOT / "scripts/run_synthetic.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
 
 

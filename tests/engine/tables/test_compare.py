@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from engine import comparison, cost
 from engine.run import CONFIGS, composed, first_stage, key, run
+from engine.tables import compare as comparison
+from engine.tables import cost
 from tests.engine import tiny
 
 TABLES = sorted(

@@ -16,9 +16,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from engine.tables import cell
+from engine import CONFIGS
+from engine.tables.table import cell
 
-ROOT = Path(__file__).resolve().parents[2]
 FIRST = (  # then others
     "synthetic",
     "imdb_wiki",
@@ -82,7 +82,7 @@ class Section:
 
 
 @cache
-def table_configs(folder: Path = ROOT / "configs" / "table") -> dict[str, dict[str, Any]]:
+def table_configs(folder: Path = CONFIGS / "table") -> dict[str, dict[str, Any]]:
     """{name: config} of all tables: the paper's benchmarks, its ablations, ours."""
     found: dict[str, Any] = {
         path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in folder.glob("*.yaml")

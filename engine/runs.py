@@ -21,7 +21,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from engine.files import whole
+from datasets.files import whole
 
 # The settings of `trainer` that say where and how a run is computed, not what.
 MACHINE = (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.pool import side_by_side
+from engine.tables.pool import side_by_side
 from tests.engine import tiny_tasks
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import tables
+from engine import provenance
+from engine.tables import table as tables
 
 TABLE = {
     "rows": {
@@ -49,7 +50,7 @@ def test_every_format_is_written(tmp_path: Path):
 
 
 def test_meta_says_where_numbers_come_from():
-    meta = tables.meta(seconds=1.234)
+    meta = provenance.meta(seconds=1.234)
     assert {"commit", "command", "machine", "seconds", "versions"} <= set(meta)
     assert meta["seconds"] == 1.2
     assert "torch" in meta["versions"]
@@ -84,4 +85,4 @@ def test_no_number_is_cut_off(capsys):
 def test_a_command_keeps_only_the_last_name_of_a_path():
     said = "python scripts/table.py dataset.root=/home/a/nyud2 x=[/b/c,d/e] paths.outputs=outputs/f"
     kept = "python scripts/table.py dataset.root=.../nyud2 x=[.../c,d/e] paths.outputs=outputs/f"
-    assert tables.without_places(said) == kept
+    assert provenance.without_places(said) == kept

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from engine import build
-from engine.plots import STYLE, TRAIN, colour, save
+from engine.tables.plots import STYLE, TRAIN, colour, save
 from metrics import age_report
 
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}

@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from engine.files import whole
+from datasets.files import whole
 
 STYLE: dict[Any, Any] = {
     "font.size": 9,

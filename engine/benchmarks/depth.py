@@ -27,7 +27,7 @@ from datasets.depth import BINS, BINS_PER_METRE, bin_centers, to_image
 from engine import build, features
 from engine.batches import evaluation_loader
 from engine.evaluate import finished_run
-from engine.plots import STYLE, TRAIN, colour, save
+from engine.tables.plots import STYLE, TRAIN, colour, save
 
 BASELINE, SHOWN = "Vanilla", ("GAI", "BNI")  # the panel shows the first of these that was run
 GAINS = ("Vanilla+LDS", "BNI", "GAI", "Histogram")  # the rows of the gain

@@ -1,6 +1,6 @@
 """The report: every table of the paper beside ours, on one page."""
 
-from engine.report.gather import Section, gather, table_configs
-from engine.report.render import html, markdown
+from engine.tables.report.gather import Section, gather, table_configs
+from engine.tables.report.render import html, markdown
 
 __all__ = ["Section", "gather", "html", "markdown", "table_configs"]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import tables
-from engine.report import gather, html, markdown
+from engine import provenance
+from engine.tables import table as tables
+from engine.tables.report import gather, html, markdown
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # The rows of the paper's seven tables, as it prints them; one number of each, from its last column.
 PAPER = {
     "synthetic": {
@@ -55,7 +56,7 @@ def results(tmp_path: Path) -> Path:
             "GAI": {"bmae": tables.cell([12.0, 13.0, 14.0], 12.66)},
         },
         "extras": {"FDS": {"bmae": tables.cell([11.5, 12.5])}},
-        "meta": tables.meta(3.0) | {"command": "python scripts/table.py <b>"},
+        "meta": provenance.meta(3.0) | {"command": "python scripts/table.py <b>"},
     }
     for name in ("imdb_wiki_mini", "imdb_wiki", "utkface", "new_thing"):
         (tmp_path / f"{name}.json").write_text(json.dumps(table))
@@ -94,7 +95,7 @@ def test_real_labels_on_drawn_images_are_marked_mini(results: Path):
 
 
 def test_page_and_markdown_show_numbers_and_their_making(results: Path, tmp_path: Path):
-    sections, meta = gather(results), tables.meta()
+    sections, meta = gather(results), provenance.meta()
     page, text = html(sections, meta), markdown(sections, meta, tmp_path)
     assert "| GAI | mini | imdb_wiki_mini | 13.00 ± 1.000 |" in text
     assert "| GAI | cited | paper | **12.66** |" in text
@@ -107,7 +108,7 @@ def test_page_and_markdown_show_numbers_and_their_making(results: Path, tmp_path
 
 
 def test_the_page_needs_nothing_else():
-    page = html(gather(ROOT / "results"), tables.meta())
+    page = html(gather(ROOT / "results"), provenance.meta())
     outside = re.findall(r"""(?:src|href)=["'](?!data:|#)([^"']+)""", page)
     assert not outside
     assert not re.findall(r"url\((?!#)|@import|fetch\(|XMLHttpRequest", page)

@@ -14,10 +14,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from engine.folder import finished, folder
-from engine.pool import side_by_side
 from engine.run import composed, first_stage, key, run
-from engine.tables import cell
+from engine.runs import finished, folder
+from engine.tables.pool import side_by_side
+from engine.tables.table import cell
 
 Say = Callable[[str], None]
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from engine import build
-from engine.body_metrics import NEUTRAL, BodyMetrics
-from engine.plots import STYLE, colour, save
+from engine.benchmarks.bodies.metrics import NEUTRAL, BodyMetrics
+from engine.tables.plots import STYLE, colour, save
 from metrics.groups import REGIONS, rarity_regions
 from models.rotations import geodesic, matrix_from_6d
 from models.smpl import read_mean

@@ -9,8 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from engine.report.gather import Row, Section
-from engine.tables import number
+from engine.tables.report.gather import Row, Section
+from engine.tables.table import number
 
 HERE = Path(__file__).parent
 GROUPS = {

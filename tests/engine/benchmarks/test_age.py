@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from engine.figures_age import error_per_age, gain_per_age, predictions, trade_off
-from engine.plots import save
+from engine.benchmarks.age import error_per_age, gain_per_age, predictions, trade_off
+from engine.tables.plots import save
 
 
 @pytest.fixture

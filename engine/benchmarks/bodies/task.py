@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from datasets.ihmr import split_target
-from engine.logging import Log
-from engine.poses import PoseLoss
+from engine.benchmarks.bodies.poses import PoseLoss
+from engine.log import Log
 from models.rotations import matrix_from_6d
 from models.smpl import FOCAL, IMAGE, SMPL, project
 

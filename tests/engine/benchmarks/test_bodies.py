@@ -11,9 +11,9 @@ from torch import nn
 
 from datasets.ihmr import split_target
 from engine import build
-from engine.bodies import MeshRecovery, fit_error, joint_error, keypoint_error
-from engine.body_metrics import BodyMetrics
-from engine.poses import PoseLoss
+from engine.benchmarks.bodies.metrics import BodyMetrics
+from engine.benchmarks.bodies.poses import PoseLoss
+from engine.benchmarks.bodies.task import MeshRecovery, fit_error, joint_error, keypoint_error
 from engine.run import run
 from losses import BMC, Batch, Flat, Gaussian, Subspace
 from models.smpl import SMPL, project

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.parts import TRUST, Part, Plan, clock, work_through
+from engine.tables.parts import TRUST, Part, Plan, clock, work_through
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STEPS = 8
 # Parts of small steps, each a file that is not made twice; the table is made from the files.
 PROGRAM = f"""
 import json, signal, sys, time
 from pathlib import Path
-from engine.parts import Part, Plan, work_through
+from engine.tables.parts import Part, Plan, work_through
 
 folder = Path(sys.argv[1])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it

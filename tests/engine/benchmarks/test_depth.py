@@ -12,11 +12,11 @@ from omegaconf import OmegaConf
 from datasets import nyud2
 from engine import build, features
 from engine.batches import evaluation_loader
+from engine.benchmarks.depth import Maps, draw
 from engine.evaluate import evaluate, finished_run
-from engine.figures_depth import Maps, draw
-from engine.objective import Dense
 from engine.run import make_fabric, run
-from engine.timing import Bench
+from engine.speed.timing import Bench
+from engine.task import Dense
 from losses import BNI, BalancedLoss, Bins, Flat, Gaussian, Histogram, WeightedLoss
 from metrics import DepthMetrics, depth_report
 from tests.engine.tiny import TinyMaps, depth_config

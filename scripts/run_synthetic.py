@@ -2,18 +2,14 @@
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-# The scripts folder on the path would let this file hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-import hydra  # noqa: E402
-from omegaconf import DictConfig, OmegaConf  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import (  # noqa: E402
+from command import command
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.progress import (
     BarColumn,
     Progress,
     TextColumn,
@@ -21,15 +17,14 @@ from rich.progress import (  # noqa: E402
     TimeRemainingColumn,
 )
 
-from engine import tables  # noqa: E402
-from synthetic import figures  # noqa: E402
-from synthetic.jobs import Job, run_all  # noqa: E402
-from synthetic.methods import EXTRAS, METHODS, defined, trained_together  # noqa: E402
-from synthetic.problems import NONLINEAR, TABLE  # noqa: E402
-from synthetic.program import Training  # noqa: E402
+from engine import RESULTS, ROOT, provenance
+from engine.tables import table as tables
+from synthetic import figures
+from synthetic.jobs import Job, run_all
+from synthetic.methods import EXTRAS, METHODS, defined, trained_together
+from synthetic.problems import NONLINEAR, TABLE
+from synthetic.program import Training
 
-ROOT = Path(sys.path[0])
-PUBLISHED = ROOT / "results"
 DRAWN = ("Vanilla", "Reweight", "GAI (true noise)")  # what the paper's figures compare
 
 
@@ -138,7 +133,7 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
         "extras": table_of(cfg, jobs, EXTRAS),
         "details": details_of(jobs),
         "meta": {
-            **tables.meta(seconds),
+            **provenance.meta(seconds),
             "cpu_seconds": round(sum(job.cpu_seconds() for job in jobs)),
             "training": OmegaConf.to_container(cfg.training),
         },
@@ -153,13 +148,13 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
 
 
 def folders(cfg: DictConfig) -> list[Path]:
-    return [Path(cfg.folder), *([PUBLISHED] if cfg.publish else [])]
+    return [Path(cfg.folder), *([RESULTS] if cfg.publish else [])]
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="synthetic")
+@command("synthetic")
 def main(cfg: DictConfig) -> None:
     start = time.perf_counter()
-    published = PUBLISHED / "synthetic.json"
+    published = RESULTS / "synthetic.json"
     reference = json.loads(published.read_text()) if published.is_file() else None
     jobs = main_jobs(cfg)
     train(cfg, jobs)

@@ -1,0 +1,1 @@
+"""How fast the code is, beside the textbook's way."""

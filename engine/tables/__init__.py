@@ -1,0 +1,1 @@
+"""What comes after the runs: tables, their figures, and the report that shows them."""
