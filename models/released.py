@@ -3,15 +3,18 @@
     {"state_dict": {"module.conv1.weight": ..., ...}, "epoch", "best_loss", "optimizer"}
     {"model": {"conv1.weight": ..., ...}, ...}                        SPIN's
 
-The prefix `module.` is DataParallel's. Nothing but tensors and plain containers is unpickled.
+The prefix `module.` is DataParallel's. Nothing but tensors, plain containers and NumPy's floats is
+unpickled: the released files hold errors as np.float32 and np.float64.
 """
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.serialization import safe_globals
 
 from models.depth import DepthNet
 from models.resnet import ResNet
@@ -67,18 +70,48 @@ def fill(model: nn.Module, path: str | Path, layout: str) -> nn.Module:
 
 
 def read_plain(path: Path) -> Any:
-    """What a file of torch.save holds, if that is tensors and plain containers only."""
+    """What a file of torch.save holds, if that is tensors, plain containers and floats only."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such checkpoint")
     with path.open("rb") as file:
         try:
-            return torch.load(file, map_location="cpu", weights_only=True)
+            with safe_globals(NUMPY_FLOATS):
+                return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file fails in many ways
             raise ValueError(
                 f"{path}: expected a checkpoint of tensors and plain containers; this file is cut "
                 "off, of another format, or carries code, which is never executed. Fetch or make "
                 f"it again. ({type(error).__name__})"
             ) from error
+
+
+class _FloatType:
+    """Stands for numpy.dtype in a pickle: the type of a float and nothing else."""
+
+    def __init__(self, name: str, *_: bool):
+        if name not in ("f2", "f4", "f8"):
+            raise ValueError(f"expected the type of a float, got {name!r}")
+        self.format = {"f2": "e", "f4": "f", "f8": "d"}[name]
+        self.order = "<"
+
+    def __setstate__(self, state: tuple) -> None:
+        """(version, byte order, ...): of a float all the rest is fixed."""
+        self.order = {"<": "<", ">": ">"}[state[1]]
+
+
+def _scalar(kind: _FloatType, data: bytes) -> float:
+    """Stands for numpy's reconstruction of a scalar from its bytes."""
+    if type(kind) is not _FloatType:
+        raise ValueError(f"expected a float, got {type(kind).__name__}")
+    return struct.unpack(kind.order + kind.format, data)[0]
+
+
+# NumPy's own functions would also rebuild objects from addresses that a file holds; these do not.
+NUMPY_FLOATS: list[Any] = [
+    (_FloatType, "numpy.dtype"),
+    (_scalar, "numpy.core.multiarray.scalar"),  # as NumPy 1 wrote it
+    (_scalar, "numpy._core.multiarray.scalar"),
+]
 
 
 def _state_dict(path: Path, entry: str) -> dict[str, Any]:

@@ -1,13 +1,18 @@
 """The released checkpoints' layout loads; anything else is refused by name, and runs nothing."""
 
 import os
+import zipfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from models.released import load
+from models.released import load, read_plain
 from models.resnet import ResNet
+
+scalar: Any = np._core.multiarray.scalar  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +20,20 @@ def content() -> dict:
     """A checkpoint in the released layout, with random weights."""
     torch.manual_seed(0)
     state = {f"module.{key}": value for key, value in ResNet(50).state_dict().items()}
-    return {"state_dict": state, "epoch": 9, "best_loss": 12.7, "optimizer": {"state": {}}}
+    best = np.float32(12.7)  # a minimum of NumPy means, as the released training code saves it
+    return {"state_dict": state, "epoch": 9, "best_loss": best, "optimizer": {"state": {}}}
+
+
+def as_numpy_1_wrote_it(path: Path) -> Path:
+    """The same checkpoint with the module's old name in the pickle."""
+    with zipfile.ZipFile(path) as old:
+        parts = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as new:
+        for name, data in parts.items():
+            renamed = data.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+            assert (renamed != data) == name.endswith("data.pkl")
+            new.writestr(name, renamed)
+    return path
 
 
 def test_the_layout_is_the_released_one(content: dict):
@@ -29,8 +47,11 @@ def test_the_layout_is_the_released_one(content: dict):
     assert shapes["module.linear.bias"] == (1,)
 
 
-def test_it_loads_and_predicts(content: dict, tmp_path: Path):
+@pytest.mark.parametrize("old", [False, True], ids=["numpy 2", "numpy 1"])
+def test_it_loads_and_predicts(content: dict, tmp_path: Path, old: bool):
     torch.save(content, tmp_path / "bmc.pth")
+    if old:
+        as_numpy_1_wrote_it(tmp_path / "bmc.pth")
     model = load(tmp_path / "bmc.pth", "imdb_wiki")
     assert not model.training
     expected = ResNet(50).eval()
@@ -78,3 +99,55 @@ def test_a_malicious_pickle_is_not_executed(tmp_path: Path):
     with pytest.raises(ValueError, match=r"a\.pth.*never executed"):
         load(tmp_path / "a.pth", "imdb_wiki")
     assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_floats_of_numpy_are_read(tmp_path: Path, zipped: bool):
+    """Errors and metrics, as the released depth code saves them."""
+    metric = {"RMSE": np.sqrt(1.64), "NUM": 7}
+    content = {"error": np.float64(1.28), "metric": {"few": metric}, "half": np.float16(0.5)}
+    content["swapped"] = np.array([2.5], ">f4")[0]
+    torch.save(content, tmp_path / "a.pth", _use_new_zipfile_serialization=zipped)
+    assert read_plain(tmp_path / "a.pth") == content
+
+
+class Reduced:
+    """Pickled as a call of the given function, and perhaps a state."""
+
+    def __init__(self, *parts: Any):
+        self.parts = parts
+
+    def __reduce__(self):
+        return self.parts
+
+
+OBJECT = Reduced(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 63))
+# An object type that claims to hold plain bytes: NumPy would take them for an address.
+DISGUISED = Reduced(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
+FLOAT = Reduced(np.dtype, ("f8", False, True), (3, "<", None, None, None, -1, -1, 0))
+HOSTILE = {
+    "an object": Reduced(scalar, (OBJECT, [1])),
+    "an address": Reduced(scalar, (DISGUISED, b"\0" * 8)),
+    "fields": Reduced(np.dtype, ([("a", "O")],)),
+    "an array": np.arange(3),
+    "an object array": np.array([{}], dtype=object),
+    "a whole number": np.int64(3),
+    "text": np.str_("a"),
+    "too many bytes": Reduced(scalar, (FLOAT, b"\0" * 9)),
+    "no bytes": Reduced(scalar, (FLOAT, 3)),
+    "no type": Reduced(scalar, ("f8", b"\0" * 8)),
+    "a strange state": Reduced(np.dtype, ("f8",), (3, "!", None)),
+    "an attribute": Reduced(getattr, (Reduced(scalar, (FLOAT, b"\0" * 8)), "tofile")),
+    "a function of NumPy": Reduced(np.load, ("a.npy",)),
+    "a memory map": Reduced(np.memmap, ("a", "u1", "w+", 0, (1,))),
+    "an import": Reduced(__import__, ("os",)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_else_of_numpy_is_read(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"state_dict": {}, "best_loss": HOSTILE[name]}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"a\.pth.*never executed"):
+        read_plain(tmp_path / "a.pth")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pth"]
