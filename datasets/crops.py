@@ -30,14 +30,13 @@ class View(NamedTuple):
     scale: float = 1.0
 
 
-def draw_view() -> View:
-    """SPIN's augmentation; the draws come from torch's generator."""
+def draw_view(turned: float) -> View:
+    """SPIN's augmentation, which turns this share; the draws come from torch's generator."""
     uniform, normal = torch.rand(5).tolist(), torch.randn(2).tolist()
-    turned = uniform[1] < 0.4
     return View(
         flip=uniform[0] < 0.5,
         gain=tuple(0.6 + 0.8 * u for u in uniform[2:]),
-        rotation=float(np.clip(30 * normal[0], -60, 60)) if turned else 0.0,
+        rotation=float(np.clip(30 * normal[0], -60, 60)) if uniform[1] < turned else 0.0,
         scale=float(np.clip(1 + 0.25 * normal[1], 0.75, 1.25)),
     )
 

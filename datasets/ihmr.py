@@ -1,10 +1,5 @@
 """People and their poses: SPIN's npz files with static fits for training, 3DPW for the test.
 
-An npz holds N people: imgname (N,), center (N, 2), scale (N,) = box / 200, and of the following
-what the dataset has: part (N, 24, 3) and openpose (N, 25, 3) keypoints, S (N, 24, 4) joints in
-metres, pose (N, 72) axis-angle, shape (N, 10), has_smpl (N,), gender (N,) m or f. A fits file is
-(N, 82): pose and shape of the same people, estimated. What is missing is zero.
-
 A sample's target is one row of numbers, FIELDS side by side; `split_target` takes it apart.
 """
 
@@ -12,17 +7,16 @@ import re
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
-import roma
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from datasets import crops
+from datasets.people import People, check_poses, pose_table, read_people
 
 FIELDS = {
     "pose": 216,  # 24 rotation matrices
@@ -34,8 +28,6 @@ FIELDS = {
     "has_joints": 1,
     "gender": 1,
 }
-GENDERS = {"m": 0, "f": 1}
-UNKNOWN = 2
 Array = TypeVar("Array", NDArray, torch.Tensor)
 
 
@@ -45,26 +37,12 @@ def split_target(rows: Array) -> dict[str, Array]:
     return {name: rows[:, end - FIELDS[name] : end] for name, end in zip(FIELDS, ends, strict=True)}
 
 
-class People(NamedTuple):
-    """The checked content of one npz, and where its images are."""
-
-    npz: Path
-    images: Path
-    imgname: NDArray
-    center: NDArray
-    scale: NDArray
-    keypoints: NDArray  # (N, 49, 3)
-    joints: NDArray  # (N, 24, 4)
-    rotations: NDArray  # (N, 24, 3, 3)
-    shape: NDArray  # (N, 10)
-    flags: NDArray  # (N, 4): has_smpl, has_fit, has_joints, gender
-
-    def take(self, rows: NDArray) -> "People":
-        return People(*self[:2], *(array[rows] for array in self[2:]))
-
-    @property
-    def has_pose(self) -> NDArray:
-        return self.flags[:, :2].max(1) > 0
+def plausible_shape(true: dict[str, torch.Tensor]) -> torch.Tensor:
+    """(N, 10) of `split_target`: zero for a fit that is implausible, as SPIN trains; whether a fit
+    reprojects well is asked of it as it is.
+    """
+    wild = (true["shape"].abs() > 3).any(1, keepdim=True) & (true["has_fit"] > 0)
+    return torch.where(wild, 0, true["shape"])
 
 
 class BodyDataset(Dataset):
@@ -77,11 +55,13 @@ class BodyDataset(Dataset):
     Arguments:
         split: train, val (held-out sequences of the training sets, never trained on) or test.
         size: S.
-        train: {name: {probability, npz, fits, images}}.
+        train: {name: {probability, npz, fits, images}}; npz and fits are a file or several names of
+            it, fits null where there are none.
         test: {npz, images}.
         only: the names of the training sets to use, if not all; the run's config declares it.
-        holdout: share of the training sequences that are val.
+        holdout: share of the training sequences that are val; with 0 val is empty.
         mean, std: of the colours in [0, 1].
+        turned: share of the augmented pictures that are turned.
         augment: SPIN's augmentation, for the train split only unless said otherwise.
     """
 
@@ -94,12 +74,14 @@ class BodyDataset(Dataset):
         holdout: float,
         mean: Sequence[float],
         std: Sequence[float],
+        turned: float,
         only: Sequence[str] | None = None,
         augment: bool | None = None,
     ):
         if split not in ("train", "val", "test"):
             raise ValueError(f"split must be train, val or test; got {split!r}.")
         self.size, self.augment = size, split == "train" if augment is None else augment
+        self.turned, self.about = turned, ""
         self.mean, self.std = (np.array(x, np.float32)[:, None, None] for x in (mean, std))
         self.mixed = split == "train"
         if split == "test":
@@ -113,6 +95,9 @@ class BodyDataset(Dataset):
                 raise ValueError(f"only must name some of {list(train)}, got {names}.")
             sources = [train[name] for name in names]
             people = [read_people(s["npz"], s["images"], s.get("fits")) for s in sources]
+            named = dict(zip(names, people, strict=True))
+            check_poses(named)
+            self.about = pose_table(named)
             rows = [held_out(one.imgname, holdout) == (split == "val") for one in people]
             if split == "val":  # without a pose there is nothing to compare with
                 rows = [row & one.has_pose for one, row in zip(people, rows, strict=True)]
@@ -120,7 +105,8 @@ class BodyDataset(Dataset):
             shares = np.array([train[name]["probability"] for name in names], float)
             self.probabilities = shares / shares.sum()
         self.sizes = np.array([len(one.imgname) for one in self.sets])
-        if not self.sizes.all():
+        enough = self.sizes.any() or holdout == 0 if split == "val" else self.sizes.all()
+        if not enough:
             empty = self.sets[int(self.sizes.argmin())].npz
             raise ValueError(f"{empty}: no person is left for split {split}; change holdout.")
         self.length = int(self.sizes.max() if self.mixed else self.sizes.sum())
@@ -131,7 +117,7 @@ class BodyDataset(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         people, row = self._find(index, float(torch.rand(())) if self.mixed else 0.0)
-        view = crops.draw_view() if self.augment else crops.View()
+        view = crops.draw_view(self.turned) if self.augment else crops.View()
         return {
             "input": self._tensor(self._crop(people, row, view)),
             "target": torch.from_numpy(target(people, row, view)),
@@ -152,9 +138,11 @@ class BodyDataset(Dataset):
     def _labels(self) -> NDArray:
         rng = np.random.default_rng(0)
         found = [self._find(index, rng.random()) for index in range(self.length)]
-        nothing = np.full((24, 3, 3), np.nan, np.float32)
-        rows = [p.rotations[i] if p.flags[i, :2].any() else nothing for p, i in found]
-        return np.stack(rows).reshape(self.length, -1)
+        rows = np.full((self.length, 24, 3, 3), np.nan, np.float32)
+        for row, (people, index) in zip(rows, found, strict=True):
+            if people.flags[index, :2].any():
+                row[:] = people.rotations[index]
+        return rows.reshape(self.length, 216)
 
     def _crop(self, people: People, row: int, view: crops.View) -> NDArray:
         file = people.images / str(people.imgname[row])
@@ -199,83 +187,6 @@ def held_out(names: NDArray, share: float) -> NDArray:
         unique, inverse = np.unique(names, return_inverse=True)
     chosen = np.array([zlib.crc32(str(key).encode()) % 1000 < 1000 * share for key in unique])
     return chosen[inverse]
-
-
-def read_people(npz: str | Path, folder: str | Path, fits: str | Path | None = None) -> People:
-    """One npz and its fits, checked: keys, shapes, finite values, gender letters, rows."""
-    path = Path(npz)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: no such file. Fetch SPIN's dataset extras, or leave this set out: "
-            "dataset.only=[...]"
-        )
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            raw: dict[str, NDArray] = dict(file)
-    except ValueError as error:
-        raise ValueError(f"{path}: expected an npz of plain arrays; {error}") from error
-    missing = {"imgname", "center", "scale"} - set(raw)
-    if missing:
-        raise ValueError(f"{path}: expected imgname, center, scale; missing {sorted(missing)}.")
-    count = len(raw["imgname"])
-    widths = {"center": (2,), "scale": (), "part": (24, 3), "openpose": (25, 3), "S": (24, 4)}
-    widths |= {"pose": (72,), "shape": (10,), "has_smpl": ()}
-    arrays = {}
-    for key, width in widths.items():
-        array = raw.get(key, np.zeros((count, *width), np.float32))
-        if array.shape != (count, *width):
-            raise ValueError(f"{path}: {key} has shape {array.shape}, expected {(count, *width)}.")
-        arrays[key] = array.astype(np.float32)
-        if not np.isfinite(arrays[key]).all():
-            raise ValueError(f"{path}: {key} holds NaN or infinite numbers.")
-    if count == 0 or not (arrays["scale"] > 0).all():
-        raise ValueError(f"{path}: expected people with boxes of positive scale, got {count} rows.")
-    has_smpl = arrays["has_smpl"] > 0 if "has_smpl" in raw else np.full(count, "pose" in raw)
-    pose, shape, has_fit = arrays["pose"], arrays["shape"], np.zeros(count, bool)
-    if fits is not None:
-        fitted = read_fits(Path(fits), count, path)
-        has_fit = ~has_smpl
-        pose = np.where(has_fit[:, None], fitted[:, :72], pose)
-        beta = fitted[:, 72:]
-        beta = np.where((np.abs(beta) > 3).any(1, keepdims=True), 0, beta)  # an implausible fit
-        shape = np.where(has_fit[:, None], beta, shape)
-    flags = [has_smpl, has_fit, np.full(count, "S" in raw), _genders(raw, path, count)]
-    vectors = torch.from_numpy(np.ascontiguousarray(pose, np.float32)).reshape(count, 24, 3)
-    return People(
-        path,
-        Path(folder),
-        raw["imgname"].astype(str),
-        arrays["center"],
-        arrays["scale"],
-        np.concatenate([arrays["openpose"], arrays["part"]], 1),
-        arrays["S"],
-        roma.rotvec_to_rotmat(vectors).numpy(),
-        np.ascontiguousarray(shape, np.float32),
-        np.stack(flags, 1).astype(np.float32),
-    )
-
-
-def read_fits(path: Path, count: int, npz: Path) -> NDArray:
-    """(N, 82) pose and shape, row by row of the npz."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: no such fits; fetch SPIN's static fits, or set fits=null."
-        )
-    fits = np.load(path, allow_pickle=False)
-    if fits.shape != (count, 82) or not np.isfinite(fits).all():
-        raise ValueError(
-            f"{path}: expected finite fits ({count}, 82), one row for each of {npz}, got "
-            f"{fits.shape}; the two files do not belong together."
-        )
-    return fits.astype(np.float32)
-
-
-def _genders(raw: Mapping[str, NDArray], path: Path, count: int) -> NDArray:
-    letters = raw.get("gender", np.full(count, ""))
-    strange = sorted(set(map(str, np.unique(letters))) - {*GENDERS, ""})
-    if letters.shape != (count,) or strange:
-        raise ValueError(f"{path}: gender must be m or f for each of {count}, got {strange[:3]}.")
-    return np.array([GENDERS.get(str(letter), UNKNOWN) for letter in letters])
 
 
 def _check_test(people: People) -> None:

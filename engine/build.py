@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from hydra.errors import InstantiationException
 from hydra.utils import get_method, instantiate
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
@@ -26,8 +27,14 @@ FITTED = ("likelihood", "prior", "weights")
 
 
 def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
-    """One split of the configured dataset."""
-    return instantiate(cfg.dataset, split=split, **changes)
+    """One split of the configured dataset; what is wrong with its files is told in its own words,
+    line by line, not in Hydra's."""
+    try:
+        return instantiate(cfg.dataset, split=split, **changes)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, OSError | ValueError):
+            raise error.__cause__ from None
+        raise
 
 
 def objective(

@@ -32,6 +32,8 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
     loop = Loop(fabric, cfg, folder, backbone)
     try:
         loop.resume()
+        if loop.about:  # what is worth knowing of the data before hours of training
+            loop.log.info(loop.about)
         loop.train()
         loop.finish()
     finally:
@@ -52,6 +54,7 @@ class Loop:
         if not len(splits["val"]):
             del splits["val"]  # then the last epoch is the one that counts
         self.images, self.labels = splits["test"], splits["train"].labels
+        self.about = getattr(splits["train"], "about", "")
         counts = getattr(splits["train"], "label_counts", None)
         self.objective: Any = build.objective(cfg, self.labels, backbone, counts)
         if trainer.sync_batchnorm:

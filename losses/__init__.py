@@ -2,7 +2,7 @@
 
 from losses.balanced import BMC, BNI, GAI, BalancedLoss
 from losses.categorical import Categorical, Histogram
-from losses.likelihoods import Gaussian
+from losses.likelihoods import Gaussian, GaussianKernel
 from losses.mixture import GaussianMixture
 from losses.priors import Batch, Bins, Classes, Flat
 from losses.reweight import WeightedLoss
@@ -20,6 +20,7 @@ __all__ = [
     "Classes",
     "Flat",
     "Gaussian",
+    "GaussianKernel",
     "GaussianMixture",
     "Histogram",
     "Huber",

@@ -83,7 +83,7 @@ class BalancedLoss(nn.Module):
     def _fused(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Tensor | None:
         """The loss in one step, where a Gaussian meets a prior made of single components."""
         gaussian = self.likelihood
-        if self.full_nll or not isinstance(gaussian, Gaussian) or self.prior.form is None:
+        if self.full_nll or type(gaussian) is not Gaussian or self.prior.form is None:
             return None
         if gaussian.guess is not None:
             return None

@@ -171,6 +171,7 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
 
 def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:
     """(joints, vertices) float32."""
+    path = _found(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such joint regressor; it comes with SPIN's data.")
     array = np.load(path, allow_pickle=False)
@@ -184,7 +185,8 @@ def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:
 
 def read_mean(path: str | Path) -> tuple[Tensor, Tensor, Tensor]:
     """The mean pose (144,) as (24, 3, 2) columns, shape (10,) and camera (3,)."""
-    if not Path(path).is_file():
+    path = _found(Path(path))
+    if not path.is_file():
         raise FileNotFoundError(f"{path}: no such mean parameters; they come with SPIN's data.")
     sizes = {"pose": 144, "shape": SHAPES, "cam": 3}
     with np.load(path, allow_pickle=False) as file:
@@ -194,6 +196,12 @@ def read_mean(path: str | Path) -> tuple[Tensor, Tensor, Tensor]:
         raise ValueError(f"{path}: expected pose (144,), shape (10,) and cam (3,); check {wrong}.")
     pose, shape, camera = (torch.from_numpy(found[key].astype(np.float32)) for key in sizes)
     return pose, shape, camera
+
+
+def _found(path: Path) -> Path:
+    """The file, or that of MMHuman3D's data folder, which keeps it in body_models."""
+    other = path.parent / "body_models" / path.name
+    return path if path.is_file() or not other.is_file() else other
 
 
 def _only(arrays: dict[str, NDArray], seen: NDArray) -> dict[str, NDArray]:

@@ -37,6 +37,20 @@ def test_variants_run(variant: str, bodies: Path, outputs: Path):
     assert run(cfg)["metrics"]["test/bmpvpe"] > 0
 
 
+def test_the_released_terms_run(bodies: Path, outputs: Path):
+    """All training people, the last epoch, MMHuman3D's terms."""
+    changes = (
+        "objective.terms._target_=engine.benchmarks.bodies.terms.Released",
+        "+objective.terms.robust=1",
+        *("objective.terms.good_fit=10", "loss.likelihood.normalised=false", "choose=null"),
+        *("dataset.holdout=0", "select.which=last"),
+    )
+    done = run(config(bodies, outputs, "ihmr/bmc", *changes))
+    assert done["metrics"]["test/bmpvpe"] > 0
+    assert done["epoch"] == 2
+    assert not any(key.startswith("val/") for key in done["metrics"])
+
+
 def test_presets_hold_the_settings_of_paper_and_release():
     paper = composed("train", ["experiment=ihmr/gai"])
     official = composed("train", ["experiment=ihmr/gai", "preset=official"])
@@ -49,9 +63,22 @@ def test_presets_hold_the_settings_of_paper_and_release():
     }
     assert paper.metrics.vertices == "neutral"
     assert paper.choose.key == "loss.strength"
-    assert official.loss.strength == pytest.approx(1 / 24, rel=1e-5)
+    assert official.loss.strength == 1 / 24
+    assert paper.loss.likelihood.normalised
+    assert not official.loss.likelihood.normalised
     assert official.choose is None
     assert official.metrics.vertices == "gt"
+    assert dict(paper.objective.terms) == {
+        **{"_target_": "engine.benchmarks.bodies.terms.Spin", "good_fit": 100, "fit_robust": 100}
+    }
+    assert dict(official.objective.terms) == {
+        **{"_target_": "engine.benchmarks.bodies.terms.Released", "robust": 1, "good_fit": 10},
+        "fit_robust": 100,
+    }
+    assert (official.select.which, official.dataset.holdout) == ("last", 0)
+    assert (paper.dataset.turned, official.dataset.turned) == (0.4, 0.6)
+    first = composed("train", ["experiment=ihmr/spin", "preset=official"])
+    assert first.dataset == official.dataset
     assert composed("train", ["experiment=ihmr/spin"]).trainer.epochs == 0
     shares = [one.probability for one in paper.dataset.train.values()]
     assert sum(shares) == pytest.approx(1)

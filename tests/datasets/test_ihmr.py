@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from datasets import BodyDataset, crops
-from datasets.ihmr import held_out, read_people, split_target, target
+from datasets.ihmr import held_out, split_target, target
+from datasets.people import read_people
 from models.smpl import SMPL
 
 MOVED = crops.View(flip=True, rotation=35.0, scale=1.1)
@@ -24,7 +25,7 @@ def sources(bodies: Path) -> dict:
             "coco": {"probability": 0.3, **coco, "images": folder},
         },
         "test": {"npz": folder / "3dpw_test.npz", "images": folder},
-        **{"holdout": 0.2, "size": 32, "mean": [0.5] * 3, "std": [0.5] * 3},
+        **{"holdout": 0.2, "turned": 0.4, "size": 32, "mean": [0.5] * 3, "std": [0.5] * 3},
     }
 
 
@@ -101,7 +102,7 @@ def test_a_view_twice_mirrored_is_the_first():
 
 def test_the_augmentation_is_spins():
     torch.manual_seed(0)
-    views = [crops.draw_view() for _ in range(3000)]
+    views = [crops.draw_view(0.4) for _ in range(3000)]
     # 0.03: three standard deviations of a share of 3,000
     assert abs(np.mean([v.flip for v in views]) - 0.5) < 0.03
     assert abs(np.mean([v.rotation != 0 for v in views]) - 0.4) < 0.03

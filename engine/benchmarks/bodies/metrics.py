@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from datasets.ihmr import split_target
+from datasets.ihmr import plausible_shape, split_target
 from metrics import MeshMetrics, mean_distance, pa_mpjpe
 from models.rotations import matrix_from_6d
 from models.smpl import EVALUATED, SMPL, chunks, read_mean, read_regressor
@@ -71,7 +71,7 @@ class BodyMetrics(MeshMetrics):
         true, gender = split_target(target), split_target(target)["gender"][:, 0].long()
         rotations, shape = pred[:, :216].unflatten(1, (24, 3, 3)), pred[:, 216:226]
         neutral = self._mesh(rotations, shape, torch.full_like(gender, NEUTRAL))
-        truth = self._mesh(true["pose"].unflatten(1, (24, 3, 3)), true["shape"], gender)
+        truth = self._mesh(true["pose"].unflatten(1, (24, 3, 3)), plausible_shape(true), gender)
         own = self.convention == "gt"
         compared = self._mesh(rotations, shape, gender) if own else neutral
         joints, true_joints = self._joints(neutral), self._joints(truth)

@@ -15,7 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from losses import BalancedLoss, Batch, Flat, Gaussian, GaussianMixture, Product, Subspace
+from losses import (
+    BalancedLoss,
+    Batch,
+    Flat,
+    Gaussian,
+    GaussianKernel,
+    GaussianMixture,
+    Product,
+    Subspace,
+)
 from losses.priors import Prior
 from models.rotations import axis_angle_from_matrix, matrix_from_6d, six_from_matrix
 from models.smpl import read_mean
@@ -94,11 +103,14 @@ def noise(
     floor: float,
     per_dimension: bool,
     subspace: int | None,
+    normalised: bool,
 ) -> Gaussian:
-    """A Gaussian of one sigma, or of one per number of a pose, or per balanced direction."""
+    """A Gaussian of one sigma, or of one per number of a pose, or per balanced direction; not
+    `normalised`, it is the released code's.
+    """
     dims = subspace or coordinates.of(labels[:1] * 0).shape[-1]
     start: Any = torch.full((dims,), float(sigma)) if per_dimension else sigma
-    return Gaussian(start, learn_sigma, floor)
+    return (Gaussian if normalised else GaussianKernel)(start, learn_sigma, floor)
 
 
 def batch_prior(

@@ -5,7 +5,7 @@
 
 L is a `PoseLoss`: with a flat prior SPIN-RT, with batch labels BMC, with a mixture GAI. Keypoints
 count with their confidence, OpenPose's not at all; pose and shape count where the truth is known,
-or where a static fit reprojects well.
+or where a static fit reprojects well. How keypoints, joints and fits count is the `terms`'s.
 
 N: people; T: a target's width, see datasets.ihmr; a prediction is (N, 229): 24 rotation matrices,
 10 shape numbers, 3 of the camera.
@@ -18,16 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from datasets.ihmr import split_target
+from datasets.ihmr import plausible_shape, split_target
 from engine.benchmarks.bodies.poses import PoseLoss
+from engine.benchmarks.bodies.terms import Released, Spin
 from engine.log import Log
 from models.rotations import matrix_from_6d
-from models.smpl import FOCAL, IMAGE, SMPL, project
+from models.smpl import SMPL, project
 
 PREDICTED = (216, 10, 3)
-GROUND_TRUTH = slice(25, 49)  # of the 49 joints; the first 25 are OpenPose's
-HIPS = (2, 3)  # among the 24; their middle is the pelvis
-GOOD_FIT = 100.0  # pixels^2, of a 224 px crop
 
 
 class MeshRecovery(nn.Module):
@@ -37,6 +35,7 @@ class MeshRecovery(nn.Module):
         model: a MeshRegressor.
         loss: a PoseLoss.
         body: the neutral SMPL, joints only.
+        terms: Spin or Released, of engine.benchmarks.bodies.terms.
         scale: {"keypoints", "joints", "pose", "shape", "camera"}: the weights of the terms.
         overshoot: stop when predicted poses stray from the mean pose more than this many times as
             far as the labels do, in squares.
@@ -52,6 +51,7 @@ class MeshRecovery(nn.Module):
         model: Any,
         loss: PoseLoss,
         body: SMPL,
+        terms: Spin | Released,
         scale: dict[str, float],
         overshoot: float,
         collapse: float,
@@ -60,7 +60,8 @@ class MeshRecovery(nn.Module):
     ):
         super().__init__()
         self.model, self.loss, self.body, self.cached = model, loss, body, cached
-        self.scale, self.overshoot, self.collapse = dict(scale), overshoot, collapse
+        self.counting, self.scale = terms, dict(scale)
+        self.overshoot, self.collapse = overshoot, collapse
         self.register_buffer("spread", torch.zeros(2), persistent=False)  # of pred, of target
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
@@ -82,12 +83,12 @@ class MeshRecovery(nn.Module):
         known = self.known(true)
         if watch:
             self.watch(pose[known], true["pose"][known])
-        some = known.any()
+        some, wrong = known.any(), shape - plausible_shape(true)
         return {
-            "keypoints": keypoint_error(project(joints, camera), true["keypoints"]),
-            "joints": joint_error(joints, true["joints"], true["has_joints"]),
+            "keypoints": self.counting.keypoints(project(joints, camera), true["keypoints"]),
+            "joints": self.counting.joints(joints, true["joints"], true["has_joints"]),
             "pose": self.pose(pose[known], true["pose"][known]) if some else pose.sum() * 0,
-            "shape": (shape - true["shape"])[known].square().mean() if some else shape.sum() * 0,
+            "shape": wrong[known].square().mean() if some else shape.sum() * 0,
             "camera": torch.exp(-10 * camera[:, 0]).square().mean(),
         }
 
@@ -103,7 +104,8 @@ class MeshRecovery(nn.Module):
         if fitted.any():
             rotations = true["pose"][fitted].unflatten(1, (24, 3, 3))
             joints = self.body(rotations, true["shape"][fitted])[1]
-            known[fitted] = fit_error(joints, true["keypoints"][fitted]) < GOOD_FIT
+            error = self.counting.fit_error(joints, true["keypoints"][fitted])
+            known[fitted] = error < self.counting.good_fit
         return known
 
     @torch.no_grad()
@@ -164,51 +166,3 @@ class MeshRecovery(nn.Module):
         """The keys of the state dict that training cannot change: the body's, and frozen ones."""
         keys = {f"model.{key}" for key in self.model.constant_keys()}
         return keys | {f"body.{key}" for key in self.body.state_dict()}
-
-
-def keypoint_error(pred: Tensor, target: Tensor) -> Tensor:
-    """Mean of confidence x square over the ground-truth joints: (N, 49, 2), (N, 147) -> ().
-
-    The mean is over all 49 joints, as SPIN's is, though OpenPose's 25 count nothing.
-    """
-    true = target.unflatten(1, (49, 3))
-    weight = true[..., 2:].clone()
-    weight[:, : GROUND_TRUTH.start] = 0
-    return (weight * (pred - true[..., :2]).square()).mean()
-
-
-def joint_error(pred: Tensor, target: Tensor, has_joints: Tensor) -> Tensor:
-    """Mean square about the pelvis, where there are joints: (N, 49, 3), (N, 96), (N, 1) -> ()."""
-    rows = has_joints[:, 0] > 0
-    if not rows.any():
-        return pred.sum() * 0
-    pred, true = pred[rows, GROUND_TRUTH], target[rows].unflatten(1, (24, 4))
-    points, weight = true[..., :3], true[..., 3:]
-    pred = pred - pred[:, HIPS].mean(1, keepdim=True)
-    points = points - points[:, HIPS].mean(1, keepdim=True)
-    return (weight * (pred - points).square()).mean()
-
-
-def fit_error(joints: Tensor, keypoints: Tensor) -> Tensor:
-    """The reprojection error of fits, with the camera that suits each best.
-
-    (N, 49, 3), (N, 147) -> (N,): mean over joints of confidence^2 rho(pixels), where
-    rho(x) = 100^2 x^2 / (100^2 + x^2). With f (X + t) = x (Z + t_z), the camera's place t is a
-    linear least-squares problem over the ground-truth joints.
-    """
-    true = keypoints.unflatten(1, (49, 3))
-    pixels, confidence = true[..., :2] * IMAGE / 2, true[..., 2]
-    p, q, w = joints[:, GROUND_TRUTH], pixels[:, GROUND_TRUTH], confidence[:, GROUND_TRUTH]
-    zero, one = torch.zeros_like(w), torch.full_like(w, FOCAL)
-    rows = [torch.stack([one, zero, -q[..., 0]], -1), torch.stack([zero, one, -q[..., 1]], -1)]
-    values = [q[..., i] * p[..., 2] - FOCAL * p[..., i] for i in range(2)]
-    weight = w.sqrt().repeat(1, 2)[..., None]
-    matrix = (weight * torch.cat(rows, 1)).double()  # (N, 48, 3)
-    value = (weight * torch.cat(values, 1)[..., None]).double()
-    # a person without keypoints has no camera: the small ridge keeps the system solvable
-    ridge = 1e-6 * torch.eye(3, dtype=torch.float64, device=joints.device)
-    place = torch.linalg.solve(matrix.mT @ matrix + ridge, matrix.mT @ value).to(joints)
-    points = joints + place.mT
-    error = (FOCAL * points[..., :2] / points[..., 2:] - pixels).square()
-    robust = (1e4 * error / (1e4 + error)).sum(-1)
-    return (confidence.square() * robust).mean(1)

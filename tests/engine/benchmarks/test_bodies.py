@@ -13,8 +13,8 @@ from datasets.ihmr import split_target
 from engine import build
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.benchmarks.bodies.poses import PoseLoss
-from engine.benchmarks.bodies.task import MeshRecovery, fit_error, joint_error, keypoint_error
-from engine.run import run
+from engine.benchmarks.bodies.task import MeshRecovery
+from engine.run import composed, run
 from losses import BMC, Batch, Flat, Gaussian, Subspace
 from models.smpl import SMPL, project
 from tests.engine.tiny_bodies import config
@@ -45,43 +45,48 @@ def test_the_flat_pose_term_is_mse(bodies: Path, batch: dict):
     assert known.sum() > 8
 
 
-def test_the_official_strength_is_the_released_loss(bodies: Path, batch: dict):
-    """[60 |p - t|^2 / s^2 + 5 logsumexp_j(-|p - t_j|^2 / 2 s^2)] / 216 * s^2, up to a constant."""
-    changes = ("loss.strength=0.0416666667", "choose=null", "loss.likelihood.sigma=0.9")
+def test_the_official_preset_is_the_released_loss(bodies: Path, batch: dict):
+    """[60 |p - t|^2 / s^2 + 5 logsumexp_j(-|p - t_j|^2 / 2 s^2)] / 216 * s^2, and no log s."""
+    official = composed("train", ["experiment=ihmr/bmc", "preset=official"])
+    assert official.objective.scale.pose == 60
+    changes = (
+        f"loss.strength={official.loss.strength}",
+        f"loss.likelihood.normalised={official.loss.likelihood.normalised}",
+        *("choose=null", "loss.likelihood.sigma=0.9"),
+    )
     whole = objective(bodies, "bmc", *changes)
     p, t = whole.predict(batch)[:, :216].detach().double(), batch["target"][:, :216].double()
     p.requires_grad_()
-    logits = -torch.cdist(p, t).square() / (2 * 0.81)
-    rows = 60 * (p - t).square().sum(1) / 0.81 + 5 * torch.logsumexp(logits, 1)
-    released = (rows / 216 * 0.81).mean()
-    (expected,) = torch.autograd.grad(released, p)
-    (made,) = torch.autograd.grad(60 * whole.pose(p, t), p)
-    # 1e-6: sigma and the strength are float32
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-6)
+    s = torch.tensor(0.9, dtype=torch.float64, requires_grad=True)
+    logits = -torch.cdist(p, t).square() / (2 * s**2)
+    rows = 60 * (p - t).square().sum(1) / s**2 + 5 * torch.logsumexp(logits, 1)
+    released = (rows / 216 * s.detach() ** 2).mean()
+    made = 60 * whole.pose(p, t)
+    # 1e-6: sigma is float32
+    torch.testing.assert_close(made, released, rtol=1e-6, atol=1e-6)
+    sigma = whole.loss.likelihood.sigma
+    for ours, theirs in zip(
+        torch.autograd.grad(made, [p, sigma]), torch.autograd.grad(released, [p, s]), strict=True
+    ):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_keypoints_and_joints_against_loops():
-    rng = np.random.default_rng(0)
-    pred, true = rng.normal(size=(3, 49, 2)), rng.normal(size=(3, 49, 3))
-    true[..., 2] = rng.random((3, 49))
-    total = sum(
-        true[n, j, 2] * ((pred[n, j] - true[n, j, :2]) ** 2).sum()
-        for n in range(3)
-        for j in range(25, 49)
-    )
-    made = keypoint_error(torch.tensor(pred), torch.tensor(true).flatten(1))
-    assert float(made) == pytest.approx(total / (3 * 49 * 2))
-
-    points, joints = rng.normal(size=(3, 49, 3)), rng.normal(size=(3, 24, 4))
-    has, total = np.array([1, 0, 1]), 0.0
-    for n in (0, 2):
-        mine, theirs = points[n, 25:], joints[n, :, :3]
-        mine, theirs = mine - (mine[2] + mine[3]) / 2, theirs - (theirs[2] + theirs[3]) / 2
-        total += (joints[n, :, 3:] * (mine - theirs) ** 2).sum()
-    made = joint_error(
-        torch.tensor(points), torch.tensor(joints).flatten(1), torch.tensor(has)[:, None]
-    )
-    assert float(made) == pytest.approx(total / (2 * 24 * 3))
+def test_fits_are_judged_with_their_own_shape_and_trained_with_a_plausible_one(
+    bodies: Path, batch: dict
+):
+    """SPIN zeroes extreme shapes after it has judged the fit, not before."""
+    whole, target = objective(bodies, "spin"), batch["target"].clone()
+    true = split_target(target)
+    true["has_smpl"][:], true["has_fit"][:] = 0, 1
+    true["shape"][:, 0] = 3.5
+    joints = whole.body(true["pose"].unflatten(1, (24, 3, 3)), true["shape"])[1]
+    seen = project(joints, torch.tensor([[0.8, 0.1, -0.2]]).expand(16, -1))
+    true["keypoints"][:] = torch.cat([seen, torch.ones(16, 49, 1)], -1).flatten(1)
+    assert whole.known(true).all()
+    pred = torch.cat([target[:, :216], torch.zeros(16, 13)], 1)
+    assert float(whole.parts(pred, target)["shape"]) == 0
+    true["has_fit"][:], true["has_smpl"][:] = 0, 1  # what is true is not touched
+    assert float(whole.parts(pred, target)["shape"]) > 1
 
 
 def test_fits_count_where_they_reproject(bodies: Path, batch: dict):
@@ -91,9 +96,10 @@ def test_fits_count_where_they_reproject(bodies: Path, batch: dict):
     seen = project(joints, torch.tensor([[0.8, 0.1, -0.2]]).expand(16, -1))
     keypoints = torch.cat([seen, torch.ones(16, 49, 1)], -1)
     # 0.5 pixels^2: float32 at a focal length of 5000 pixels
-    assert fit_error(joints, keypoints.flatten(1)).max() < 0.5
+    terms = objective(bodies, "spin").counting
+    assert terms.fit_error(joints, keypoints.flatten(1)).max() < 0.5
     other = joints.roll(1, 0) * torch.tensor([2.0, 0.5, 1.0])
-    assert fit_error(other, keypoints.flatten(1)).min() > 100
+    assert terms.fit_error(other, keypoints.flatten(1)).min() > 100
 
 
 def test_a_diverging_run_is_named(bodies: Path, batch: dict):
