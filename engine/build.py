@@ -7,13 +7,14 @@ training labels (N, D), and where those are distinct values, with how often each
 """
 
 import functools
+import inspect
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import get_method, instantiate
+from hydra.utils import get_class, get_method, instantiate
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
@@ -22,6 +23,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from engine import checkpoint
 from losses import Histogram
+from models.released import state_dict as released_state
 
 FITTED = ("likelihood", "prior", "weights")
 
@@ -37,6 +39,16 @@ def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
         raise
 
 
+def shot_labels(cfg: DictConfig) -> NDArray | None:
+    """The training labels (N, D) without their inputs, where the metrics group by how often each
+    occurs; None where they do not ask."""
+    metrics, data = get_class(cfg.metrics["_target_"]), get_class(cfg.dataset["_target_"])
+    if inspect.signature(metrics).parameters["train_labels"].default is None:
+        return None
+    settings = {key: value for key, value in cfg.dataset.items() if key != "_target_"}
+    return data.labels_of("train", **settings)
+
+
 def objective(
     cfg: DictConfig, labels: NDArray, backbone: Path | None = None, counts: NDArray | None = None
 ) -> nn.Module:
@@ -48,7 +60,7 @@ def objective(
     loss, weights = _loss(cfg, labels, counts)
     model = instantiate(cfg.model, outputs=loss.likelihood.width(labels.shape[1]))
     if backbone is not None:
-        read_backbone(model, backbone)
+        read_backbone(model, backbone, (cfg.backbone or {}).get("released") is not None)
         model.freeze(cfg.freeze_bn)
     whole = instantiate(cfg.objective, model=model, loss=loss, weights=weights)
     whole.cached = cfg.features.mode == "cached"
@@ -88,17 +100,26 @@ def label_histogram(
     return Histogram(edges, soft=soft, point=point)  # pyright: ignore[reportArgumentType]
 
 
-def read_backbone(model: Any, path: Path) -> None:
-    """Take everything but the head from a run's checkpoint."""
+def run_state(path: Path) -> dict[str, Any]:
+    """The model's tensors in a run's checkpoint."""
     state = checkpoint.read(path)["objective"]
-    state = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
+    return {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
+
+
+def read_backbone(model: Any, path: Path, released: bool = False) -> None:
+    """Take everything but the head from a run's checkpoint, or from a released one."""
+    state = released_state(path) if released else run_state(path)
     state = {k: v for k, v in state.items() if not model.in_head(k) and "smoothing." not in k}
-    missing, unexpected = model.load_state_dict(state, strict=False)
+    try:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:  # the same names, other shapes
+        missing, unexpected = [str(error).splitlines()[-1].strip()], []
     missing = [key for key in missing if not model.in_head(key) and "smoothing." not in key]
     if missing or unexpected:
         raise ValueError(
             f"{path}: expected the backbone of a {type(model).__name__}; missing {missing[:3]}, "
-            f"unexpected {unexpected[:3]}. Train stage 1 with the same model."
+            f"unexpected {unexpected[:3]}. Take the model that it was trained with (a released "
+            "one is a ResNet-50, as in preset=paper and official)."
         )
 
 

@@ -66,8 +66,9 @@ def finished_run(folder: Path, which: str = "best") -> tuple[DictConfig, Any, An
 
 
 def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:
-    """A released checkpoint as an objective, and the metrics of the configured dataset."""
-    labels = build.dataset(cfg, "train").labels
+    """A released checkpoint as an objective, and the metrics of the configured dataset, which need
+    no training input."""
+    labels = build.shot_labels(cfg)
     loss = WeightedLoss(error="l1")
     objective: nn.Module = instantiate(cfg.objective, model=load(path, layout), loss=loss)
     return objective.eval(), instantiate(cfg.metrics, train_labels=labels)

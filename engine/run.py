@@ -41,7 +41,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     """
     check(cfg)
     stage1 = first_stage(cfg)
-    backbone = None
+    backbone = released_backbone(cfg)
     if stage1 is not None:
         backbone = Path(run(stage1)["folder"]) / "checkpoints" / "best.pt"
     place = folder(cfg, key(cfg, stage1))
@@ -85,10 +85,21 @@ def check(cfg: DictConfig) -> None:
         )
 
 
+def released_backbone(cfg: DictConfig) -> Path | None:
+    """The released checkpoint that this run builds on instead of a stage 1, if it names one."""
+    path = None if cfg.backbone is None else cfg.backbone.get("released")
+    if path is not None and not Path(path).is_file():
+        raise FileNotFoundError(
+            f"backbone.released={path}: no such checkpoint. Name the base model's file, or leave "
+            "it out to train stage 1."
+        )
+    return None if path is None else Path(path)
+
+
 def first_stage(cfg: DictConfig) -> DictConfig | None:
     """The config of the stage 1 that this run builds on: its own experiment, the same data, model,
     paths and machine."""
-    if cfg.backbone is None:
+    if cfg.backbone is None or cfg.backbone.get("released") is not None:
         return None
     names = [f"experiment={cfg.backbone.experiment}", f"preset={cfg.preset}"]
     stage1 = composed("train", [*names, f"seed={cfg.backbone.seed}", *cfg.backbone.overrides])

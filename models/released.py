@@ -50,8 +50,7 @@ def load(path: str | Path, layout: str) -> nn.Module:
 
 def fill(model: nn.Module, path: str | Path, layout: str) -> nn.Module:
     """The model with the tensors of a released checkpoint, each of them in its place."""
-    state = _state_dict(Path(path), STATES.get(layout, "state_dict"))
-    state = {key.removeprefix("module."): value for key, value in state.items()}
+    state = state_dict(Path(path), STATES.get(layout, "state_dict"))
     expected = model.state_dict()
     missing, unexpected = sorted(expected.keys() - state), sorted(state.keys() - expected)
     if missing or unexpected:
@@ -114,7 +113,9 @@ NUMPY_FLOATS: list[Any] = [
 ]
 
 
-def _state_dict(path: Path, entry: str) -> dict[str, Any]:
+def state_dict(path: Path, entry: str = "state_dict") -> dict[str, torch.Tensor]:
+    """The tensors of a released checkpoint without DataParallel's prefix and without the statistics
+    of feature smoothing (FDS), which only training uses."""
     content = read_plain(path)
     state = content.get(entry) if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
@@ -122,7 +123,8 @@ def _state_dict(path: Path, entry: str) -> dict[str, Any]:
             sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
         )
         raise ValueError(f"{path}: expected a dict with `{entry}`, found {found}")
-    return state
+    state = {key.removeprefix("module."): value for key, value in state.items()}
+    return {key: value for key, value in state.items() if "FDS" not in key.split(".")}
 
 
 def _some(keys: list[str]) -> str:

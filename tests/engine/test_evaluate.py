@@ -1,15 +1,17 @@
 """A finished run and a released checkpoint can be evaluated again, from their files alone."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from lightning_fabric import Fabric
 
+from datasets.imdb_wiki import read_csv
 from engine import evaluate
 from engine.run import composed, run
 from models import ResNet
-from tests.engine.tiny import SIZE, config
+from tests.engine.tiny import SIZE, TinyMaps, config
 
 
 @pytest.mark.parametrize("features", ["none", "cached"])
@@ -32,6 +34,11 @@ def test_a_folder_that_is_no_run(tmp_path: Path):
 
 
 def test_a_released_checkpoint(faces: Path, tmp_path: Path):
+    """The training images are not there."""
+    faces = Path(shutil.copytree(faces, tmp_path / "faces"))
+    for row in read_csv(faces / "imdb_wiki" / "imdb_wiki.csv"):
+        if row.split == "train":
+            (faces / "imdb_wiki" / row.path).unlink()
     state = {f"module.{key}": value for key, value in ResNet(50).state_dict().items()}
     torch.save({"state_dict": state, "epoch": 1}, tmp_path / "gai.pth")
     cfg = composed("evaluate", [f"paths.data={faces}", f"dataset.size={SIZE}"])
@@ -43,3 +50,16 @@ def test_a_released_checkpoint(faces: Path, tmp_path: Path):
         images = torch.stack([dataset[i]["input"] for i in range(len(dataset))])
         errors = (objective.model(images) - torch.from_numpy(dataset.labels)).abs()
     assert report["mae"] == pytest.approx(float(errors.mean()), rel=1e-5)
+
+
+def test_a_released_depth_checkpoint_needs_the_test_files_only(
+    rooms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    test_only = shutil.ignore_patterns("nyu2_train*", "train_depth*")
+    shutil.copytree(rooms / "nyud2", tmp_path / "nyud2", ignore=test_only)
+    monkeypatch.setattr(evaluate, "load", lambda path, layout: TinyMaps())
+    choices = ["dataset=nyud2", "metrics=depth", "objective=dense", f"paths.data={tmp_path}"]
+    cfg = composed("evaluate", choices)
+    objective, metrics = evaluate.released_model(tmp_path / "bni.pth", "nyud2", cfg)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    assert evaluate.report(fabric, cfg, objective, metrics, "test", 2)["rmse"] > 0

@@ -12,8 +12,9 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from engine import checkpoint, generators
+from engine.evaluate import finished_run
 from engine.run import first_stage, key, run
-from tests.engine.tiny import config, write_faces
+from tests.engine.tiny import TinyNet, config, write_faces
 
 
 def identity(cfg) -> str:
@@ -124,6 +125,59 @@ def test_stage_two_keeps_the_backbone(freeze_bn: bool, faces: Path, tmp_path: Pa
         assert "model.bn.running_mean" not in second
     else:  # the released code's behaviour: running statistics go on
         assert not torch.equal(first["model.bn.running_mean"], second["model.bn.running_mean"])
+
+
+def write_released(path: Path, seed: int, **state: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A base model as the released code saves it."""
+    torch.manual_seed(seed)
+    state = {**TinyNet().state_dict(), **state}
+    saved = {f"module.{key}": value for key, value in state.items()}
+    torch.save({"state_dict": saved, "epoch": 90, "best_loss": np.float32(7.2)}, path)
+    return state
+
+
+@pytest.mark.parametrize("features", ["none", "cached"])
+def test_stage_two_can_start_from_a_released_model(features: str, faces: Path, tmp_path: Path):
+    path = tmp_path / "base.pth.tar"
+    base = write_released(path, 0, **{"FDS.running_mean": torch.zeros(3)})
+    choices = (f"backbone.released={path}", f"features={features}")
+    done = run(config(faces, tmp_path, "imdb_wiki/bmc", *choices))
+    assert not (tmp_path / "imdb_wiki" / "vanilla").exists()  # no stage 1 of our own
+    _, objective, _ = finished_run(Path(done["folder"]))
+    assert torch.equal(objective.model.conv.weight, base["conv.weight"])
+    assert torch.equal(objective.model.bn.running_var, base["bn.running_var"])
+    assert not torch.equal(objective.model.linear.weight, base["linear.weight"])
+
+
+def test_a_released_model_is_part_of_a_run_by_content(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("engine.runs.LARGE", 100)  # however large it is
+    one, copy, other = (tmp_path / name for name in ("one.pth", "copy.pth", "other.pth"))
+    write_released(one, 0)
+    copy.write_bytes(one.read_bytes())
+    write_released(other, 1)
+
+    ours, *theirs = (
+        identity(config(faces, tmp_path, "imdb_wiki/bmc", f"backbone.released={path}"))
+        for path in ("null", one, copy, other)
+    )
+    assert theirs[0] == theirs[1]
+    assert len({ours, *theirs}) == 3
+
+
+def test_a_released_model_that_does_not_fit(faces: Path, tmp_path: Path):
+    cfg = config(faces, tmp_path, "imdb_wiki/bmc", f"backbone.released={tmp_path}/a.pth")
+    with pytest.raises(FileNotFoundError, match=r"backbone\.released=.*a\.pth: no such checkpoint"):
+        run(cfg)
+    write_released(tmp_path / "a.pth", 0, **{"conv.weight": torch.zeros(4, 3, 3, 3)})
+    with pytest.raises(
+        ValueError, match=r"a\.pth: expected the backbone of a TinyNet.*conv.weight"
+    ):
+        run(cfg)
+    write_released(tmp_path / "a.pth", 0, other=torch.zeros(1))
+    with pytest.raises(ValueError, match=r"a\.pth: .*unexpected \['other'\].*ResNet-50"):
+        run(cfg)
 
 
 def test_a_checkpoint_of_another_run_is_refused(faces: Path, tmp_path: Path):
