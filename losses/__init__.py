@@ -1,5 +1,8 @@
 """Theorem 1 of Balanced MSE as composable losses: `BalancedLoss(likelihood, prior)`."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from losses.balanced import BMC, BNI, GAI, BalancedLoss
 from losses.categorical import Categorical, Histogram
 from losses.likelihoods import Gaussian, GaussianKernel
@@ -9,11 +12,16 @@ from losses.reweight import WeightedLoss
 from losses.robust import Huber, Laplace
 from losses.structured import Product, Subspace
 
+if TYPE_CHECKING:
+    from losses.diagnosis import diagnose
+    from losses.estimator import BalancedRegressor
+
 __all__ = [
     "BMC",
     "BNI",
     "GAI",
     "BalancedLoss",
+    "BalancedRegressor",
     "Batch",
     "Bins",
     "Categorical",
@@ -28,4 +36,13 @@ __all__ = [
     "Product",
     "Subspace",
     "WeightedLoss",
+    "diagnose",
 ]
+
+LATE = {"BalancedRegressor": ".estimator", "diagnose": ".diagnosis"}  # what they import is slow
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATE:
+        return getattr(import_module(LATE[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,55 @@
+"""Columns of a CSV file: comma, semicolon or tab between them, with a header or without."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+MISSING = {"", "na", "nan", "null", "none", "?"}
+
+
+def read(path: Path) -> dict[str, list[str]]:
+    """{name: cells}; without a header (a first line of numbers) the names are 0, 1, ..."""
+    if not path.is_file():
+        raise FileNotFoundError("there is no such file")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        first = file.readline()
+        file.seek(0)
+        mark = max(",;\t", key=first.count)
+        rows = [row for row in csv.reader(file, delimiter=mark) if row]
+    if not rows:
+        raise ValueError("expected a header and at least one row, got an empty file")
+    bare = all(_is_number(cell) for cell in rows[0])
+    names = [str(i) for i in range(len(rows[0]))] if bare else [cell.strip() for cell in rows[0]]
+    rows = rows if bare else rows[1:]
+    for number, row in enumerate(rows, 1 if bare else 2):
+        if len(row) != len(names):
+            raise ValueError(f"expected {len(names)} columns, got {len(row)} in line {number}")
+    return {name: [row[i].strip() for row in rows] for i, name in enumerate(names)}
+
+
+def numbers(path: Path, column: str | None = None) -> NDArray[np.float64]:
+    """(N,) the numbers of a column, NaN where one is missing; None: the only column."""
+    columns = read(path)
+    listed = ", ".join(columns)
+    if column is None and len(columns) > 1:
+        raise ValueError(f"it has {len(columns)} columns; say column=<name> out of {listed}")
+    name = next(iter(columns)) if column is None else str(column)
+    if name not in columns:
+        raise ValueError(f"there is no column {name!r}; choose out of {listed}")
+    cells = columns[name]
+    texts = [cell for cell in cells if not _is_number(cell) and cell.lower() not in MISSING]
+    if texts:
+        raise ValueError(
+            f"expected numbers in column {name!r}; {len(texts)} cells are not, such as {texts[0]!r}"
+        )
+    return np.array([float(cell) if _is_number(cell) else np.nan for cell in cells])
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,348 @@
+"""What to do with these labels: how imbalanced they are, which prior fits them, and what Theorem 1
+would do to a model of them.
+
+With Gaussian noise sigma, a prediction p that is right for evenly frequent labels and the one that
+least squares makes of the same input, m, belong together (Tweedie's formula):
+
+    m(p) = p + sigma^2 f'(p),    f(p) = log E_{y' ~ p_train}[ N(y'; p, sigma^2) ]
+
+So balancing stretches predictions by dp/dm = 1 / (1 + sigma^2 f''), which for normal labels of
+variance v is (v + sigma^2) / v: one where the noise is small against the labels' spread, large
+where it is not. What that does to the errors is seen by drawing p = y + noise for the labels y.
+
+N: labels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from .boosting import log_evidence_slopes
+from .likelihoods import Gaussian
+from .mixture import GaussianMixture
+from .priors import Bins, Prior
+
+FEWEST = 30  # labels, below which nothing can be said about tails
+RANGES = 20  # equally wide ranges in which labels are counted and errors are averaged
+REGIONS = 5  # of the text and of the figure
+FOLDS = 5  # of the held-out log-likelihood
+DRAWS = 20_000  # of labels with noise
+LITTLE = 0.2  # sigmas: predictions that move by less make no difference
+MUCH = 3.0  # the stretch above which the text warns
+
+
+@dataclass(frozen=True)
+class Region:
+    """A fifth of the label range: its ends, its share of the labels, and what balancing does to
+    predictions there: how far it moves that of the middle, and how much it stretches them.
+    """
+
+    low: float
+    high: float
+    share: float
+    shift: float
+    stretch: float
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found; `print` it, or `draw` it to a file."""
+
+    labels: NDArray[np.float64]
+    imbalance: float  # labels in the fullest of 20 ranges, over those in the emptiest that has any
+    empty: int  # ranges without a label
+    tail_mass: float  # share of the labels in ranges with less than a tenth of the fullest's
+    tail_range: float  # share of the label range that these are, empty ones included
+    effective_range: tuple[float, float]  # holds the middle 95% of the labels
+    fits: dict[str, float]  # prior: held-out log-likelihood per label, in nats
+    prior: Prior  # the best of them, fitted to all labels
+    prior_code: str  # how to make it
+    sigma: float
+    measured: bool  # whether sigma comes from residuals
+    pull: float | None  # what of a label's distance to the mean the model misses
+    regions: tuple[Region, ...]
+    rmse: tuple[float, float]  # expected with least squares, and balanced
+    balanced_rmse: tuple[float, float]  # the same, every range counting alike
+
+    @property
+    def stretch(self) -> float:
+        """The largest of the regions that have labels."""
+        return max(region.stretch for region in self.regions if region.share > 0)
+
+    @property
+    def advice(self) -> str:
+        if self.imbalance < 2 and not self.empty:
+            return "The labels are nearly even: there is little to balance. Use the plain loss."
+        moved = [abs(region.shift) for region in self.regions if region.share > 0]
+        if max(moved) < LITTLE * self.sigma:
+            return (
+                "The noise is small against the spread of the labels: a balanced loss will hardly "
+                "move a prediction. Use the plain loss."
+            )
+        if self.stretch > MUCH:
+            return (
+                "The noise is as large as the spread of the labels: full balancing stretches "
+                "predictions far. Temper it (power=0.5, or strength=0.5), or take a smaller sigma, "
+                "and choose on validation data."
+            )
+        return "Balancing can help where labels are rare. Choose sigma on validation data."
+
+    def __str__(self) -> str:
+        low, high = self.effective_range
+        whole = np.ptp(self.labels)
+        lines = [
+            f"{len(self.labels)} labels from {self.labels.min():.4g} to {self.labels.max():.4g}, "
+            f"mean {self.labels.mean():.4g}, standard deviation {self.labels.std():.4g}.",
+            f"Imbalance: of {RANGES} equally wide ranges the fullest has {self.imbalance:.0f} "
+            f"times the labels of the emptiest; {self.empty} have none.",
+            f"Tails: {self.tail_mass:.1%} of the labels lie in {self.tail_range:.0%} of the range. "
+            f"95% of them lie between {low:.4g} and {high:.4g}, {(high - low) / whole:.0%} of it.",
+            "",
+            "Prior (held-out log-likelihood per label, higher is better):",
+            *(f"  {name:<14} {value:8.3f}" for name, value in self.fits.items()),
+            f"  take {self.prior_code}",
+            "",
+            self._about_sigma(),
+            "What balancing with it does to predictions: how far those of the middle of a range "
+            "move, and the stretch (v + sigma^2) / v:",
+            *(
+                f"  {r.low:10.4g} to {r.high:10.4g}  {r.share:6.1%} of the labels   moved by "
+                f"{r.shift:+10.4g}   stretched by {r.stretch:.2f}"
+                for r in self.regions
+            ),
+            "",
+            "If all errors are such noise, then from the plain to the balanced loss the RMSE goes "
+            f"from {self.rmse[0]:.4g} to {self.rmse[1]:.4g},",
+            "because most test labels are frequent ones; with every range counting alike it goes "
+            f"from {self.balanced_rmse[0]:.4g} to {self.balanced_rmse[1]:.4g}.",
+            self.advice,
+        ]
+        return "\n".join(lines)
+
+    def _about_sigma(self) -> str:
+        if not self.measured:
+            return (
+                f"Sigma: start from {self.sigma:.4g}, half the labels' standard deviation. That is "
+                "a guess; the residuals of a plain model on held-out data give a better one."
+            )
+        pulled = f" It misses {self.pull or 0:.0%} of a label's distance to the mean."
+        pulled = "" if self.pull is None else pulled
+        return f"Sigma: start from {self.sigma:.4g}, the RMSE of the plain model.{pulled}"
+
+    def draw(self, path: str | Path | BinaryIO, form: str | None = None) -> None:
+        """A figure: the labels with the prior, and the stretch along them. form: png, pdf, svg;
+        None: what the path's ending says.
+        """
+        from matplotlib.figure import Figure
+
+        grid = np.linspace(self.labels.min(), self.labels.max(), 400)
+        figure = Figure(figsize=(6, 5), layout="constrained")
+        top, bottom = figure.subplots(2, sharex=True)
+        top.hist(self.labels, 2 * RANGES, density=True, color="#bbbbbb", label="labels")
+        density = _smoothed_density(self.prior, self.sigma / 4, grid)
+        top.plot(grid, density, color="#0072b2", label="prior")
+        top.set(ylabel="density", title="Labels and their prior")
+        top.legend(frameon=False)
+        bottom.plot(grid, _stretch(self.prior, self.sigma, grid)[1], color="#d55e00")
+        bottom.axhline(1, color="#999999", linewidth=0.8)
+        bottom.set(xlabel="label", ylabel="stretch", ylim=(0, None))
+        bottom.set_title(f"What balancing with sigma {self.sigma:.3g} does to predictions")
+        figure.savefig(path, dpi=120, format=form)  # pyright: ignore[reportArgumentType]
+
+
+def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis:
+    """labels (N,) of the training set; residuals (N',), label minus prediction of a plain model,
+    best on held-out data. With N' = N they are taken as those of the labels, in their order.
+
+    Example:
+        >>> print(diagnose(train_ages))
+    """
+    y = _numbers(labels, "labels")
+    if len(y) < FEWEST:
+        raise ValueError(
+            f"expected at least {FEWEST} labels, got {len(y)}: fewer say nothing about rare ones"
+        )
+    if np.ptp(y) == 0:
+        raise ValueError(f"all {len(y)} labels are {y[0]:g}: there is nothing to balance")
+    sigma, measured, pull = y.std() / 2, residuals is not None, None
+    if residuals is not None:
+        r = _numbers(residuals, "residuals")
+        if len(r) < 2:
+            raise ValueError(f"expected at least two residuals, got {len(r)}")
+        sigma = float(np.sqrt(np.mean(r**2)))
+        if not sigma > 1e-9 * y.std():
+            raise ValueError("the residuals are all zero; give label minus prediction")
+        if len(r) == len(y):
+            pull = float(np.cov(r, y, bias=True)[0, 1] / y.var())
+    counts, edges = np.histogram(y, RANGES)
+    rare = counts < counts.max() / 10
+    fits = {name: _held_out(fit, y) for name, (fit, _) in CANDIDATES.items()}
+    best = max(fits, key=lambda name: fits[name])
+    prior = CANDIDATES[best][0](_spread(y))[1]
+    low, high = np.quantile(y, [0.025, 0.975])
+    return Diagnosis(
+        labels=y,
+        imbalance=float(counts.max() / counts[counts > 0].min()),
+        empty=int((counts == 0).sum()),
+        tail_mass=float(counts[rare].sum() / len(y)),
+        tail_range=float(rare.mean()),
+        effective_range=(float(low), float(high)),
+        fits=fits,
+        prior=prior,
+        prior_code=CANDIDATES[best][1],
+        sigma=float(sigma),
+        measured=measured,
+        pull=pull,
+        regions=_regions(y, prior, float(sigma)),
+        **_expected(y, prior, float(sigma), edges),
+    )
+
+
+def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """(N,) finite numbers, or an error that says which are not."""
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        texts = [v for v in np.asarray(values, dtype=object).ravel() if not _is_number(v)]
+        example = f", such as {texts[0]!r}" if texts else ""
+        raise ValueError(f"{name} must be numbers; {len(texts)} are not{example}") from None
+    found = found.reshape(-1, 1) if found.ndim < 2 else found.reshape(len(found), -1)
+    if found.shape[1] != 1:
+        raise ValueError(
+            f"expected one label dimension, got {found.shape[1]}; diagnose each column by itself"
+        )
+    if not np.isfinite(found).all():
+        bad = np.flatnonzero(~np.isfinite(found[:, 0]))
+        raise ValueError(
+            f"{name} must be finite; {len(bad)} are missing or infinite, first in row {bad[0]}. "
+            "Drop these rows."
+        )
+    return found[:, 0]
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+Density = Callable[[NDArray], NDArray]  # log-density of (N,) labels
+Fit = Callable[[NDArray], tuple[Density, Prior]]
+
+
+def _bins(count: int) -> Fit:
+    def fit(y: NDArray) -> tuple[Density, Prior]:
+        edges = np.linspace(y.min(), y.max(), count + 1)
+        counts, _ = np.histogram(y, edges)
+        share = (counts + 0.5) / (counts + 0.5).sum()  # none is impossible
+        width = edges[1] - edges[0]
+
+        def log_density(x: NDArray) -> NDArray:
+            place = np.clip(((x - edges[0]) / width).astype(int), 0, count - 1)
+            return np.log(share[place] / width)
+
+        return log_density, Bins.fit(y, edges)
+
+    return fit
+
+
+def _mixture(components: int) -> Fit:
+    def fit(y: NDArray) -> tuple[Density, Prior]:
+        prior = GaussianMixture.fit(y, components, regularisation=1e-4)
+        return lambda x: prior.log_prob(torch.from_numpy(x)[:, None]).numpy(), prior
+
+    return fit
+
+
+def _kde(y: NDArray) -> tuple[Density, Prior]:
+    from scipy.stats import gaussian_kde
+
+    kernel = gaussian_kde(y[:: max(1, len(y) // 5000)], "silverman")
+    grid = np.linspace(y.min(), y.max(), 200)
+    return lambda x: np.log(kernel(x) + 1e-300), Bins(grid, kernel(grid))
+
+
+CANDIDATES: dict[str, tuple[Fit, str]] = {
+    **{
+        f"{n} bins": (
+            _bins(n),
+            f"Bins.fit(labels, np.linspace(labels.min(), labels.max(), {n + 1}))",
+        )
+        for n in (10, 20, 50)
+    },
+    **{
+        f"mixture of {n}": (_mixture(n), f"GaussianMixture.fit(labels, components={n})")
+        for n in (1, 2, 4, 8)
+    },
+    "kernel density": (_kde, "Bins(grid, scipy.stats.gaussian_kde(labels, 'silverman')(grid))"),
+}
+
+
+def _spread(y: NDArray) -> NDArray:
+    """Labels that repeat (whole years, say) are spread evenly over the gap between two: a density
+    would find each of them infinitely likely.
+    """
+    distinct = np.unique(y)
+    if len(distinct) > len(y) / 2:
+        return y
+    gap = np.median(np.diff(distinct))
+    return y + gap * (np.random.default_rng(0).random(len(y)) - 0.5)
+
+
+def _held_out(fit: Fit, y: NDArray) -> float:
+    """The mean log-density of labels that a prior was not fitted to."""
+    y = _spread(y)
+    fold = np.random.default_rng(0).permutation(len(y)) % FOLDS
+    parts = [fit(y[fold != k])[0](y[fold == k]).sum() for k in range(FOLDS)]
+    return float(np.sum(parts) / len(y))
+
+
+def _stretch(prior: Prior, sigma: float, p: NDArray) -> tuple[NDArray, NDArray]:
+    """(N,) -> the plain predictions m(p), and the stretch dp/dm."""
+    x = torch.tensor(p, dtype=torch.float64)[:, None]
+    gaussian = Gaussian(torch.tensor(sigma, dtype=torch.float64), floor=1e-12)
+    first, second = log_evidence_slopes(gaussian, prior.double(), x)
+    m = (x + sigma**2 * first)[:, 0].numpy()
+    return m, 1 / (1 + sigma**2 * second[:, 0].numpy()).clip(1e-3, None)
+
+
+def _smoothed_density(prior: Prior, width: float, grid: NDArray) -> NDArray:
+    x = torch.tensor(grid, dtype=torch.float64)[:, None]
+    gaussian = Gaussian(torch.tensor(width, dtype=torch.float64), floor=1e-12)
+    return prior.double().log_evidence(gaussian, x, x).exp().numpy()
+
+
+def _regions(y: NDArray, prior: Prior, sigma: float) -> tuple[Region, ...]:
+    edges = np.linspace(y.min(), y.max(), REGIONS + 1)
+    counts, _ = np.histogram(y, edges)
+    found = []
+    for low, high, count in zip(edges, edges[1:], counts, strict=False):
+        p = np.array([low, (low + high) / 2, high])
+        m, _ = _stretch(prior, sigma, p)
+        steep = (high - low) / max(m[2] - m[0], 1e-3 * (high - low))  # the mean of dp/dm
+        numbers = low, high, count / len(y), p[1] - m[1], steep
+        found.append(Region(*(float(number) for number in numbers)))
+    return tuple(found)
+
+
+def _expected(y: NDArray, prior: Prior, sigma: float, edges: NDArray) -> dict[str, Any]:
+    """Root mean squared errors of m and of p, plain and with every range counting alike."""
+    rng = np.random.default_rng(0)
+    label = y[rng.integers(len(y), size=DRAWS)]
+    p = label + sigma * rng.normal(size=DRAWS)
+    m, _ = _stretch(prior, sigma, p)
+    place = np.clip(np.searchsorted(edges, label, side="right") - 1, 0, RANGES - 1)
+    plain, balanced = [], []
+    for pred in (m, p):
+        square = (pred - label) ** 2
+        plain.append(float(np.sqrt(square.mean())))
+        means = [square[place == k].mean() for k in np.unique(place)]
+        balanced.append(float(np.sqrt(np.mean(means))))
+    return {"rmse": tuple(plain), "balanced_rmse": tuple(balanced)}

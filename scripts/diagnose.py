@@ -1,0 +1,43 @@
+"""What to do with these labels: how imbalanced they are, which prior fits, what balancing will do.
+
+python scripts/diagnose.py labels.csv
+python scripts/diagnose.py people.csv column=age residuals=error
+"""
+
+import sys
+from pathlib import Path
+
+from command import command
+from omegaconf import DictConfig
+
+from datasets.columns import numbers
+from datasets.files import whole
+from losses import diagnose
+
+
+@command("diagnose")
+def main(cfg: DictConfig) -> None:
+    if cfg.labels is None:
+        raise SystemExit("give a file of labels: python scripts/diagnose.py labels.csv")
+    try:
+        labels = numbers(Path(cfg.labels), cfg.column)
+        residuals = None if cfg.residuals is None else numbers(Path(cfg.labels), cfg.residuals)
+        found = diagnose(labels, residuals)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{cfg.labels}: {error}") from None
+    print(found)
+    if cfg.figure is not None:
+        path = Path(cfg.figure)
+        with whole(path) as file:
+            found.draw(file, path.suffix.lstrip(".") or "png")
+        print(f"Figure: {path}")
+
+
+def positional(arguments: list[str]) -> list[str]:
+    """A bare file name is short for labels=<file>."""
+    return [a if "=" in a or a.startswith("-") else f"labels='{a}'" for a in arguments]
+
+
+if __name__ == "__main__":
+    sys.argv[1:] = positional(sys.argv[1:])
+    main()

@@ -1,0 +1,113 @@
+"""What is said about labels is true of labels whose distribution is known."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from losses import diagnose
+from losses.diagnosis import _held_out, _mixture
+
+RNG = np.random.default_rng(0)
+NORMAL = 5 + 0.5 * RNG.normal(size=4000)
+WAITS = RNG.exponential(2.0, size=4000)
+
+
+def test_normal_labels_are_stretched_as_the_formula_says():
+    found = diagnose(NORMAL, residuals=np.array([-0.5, 0.5]))
+    assert found.sigma == 0.5
+    v = NORMAL.var()
+    for region in found.regions:
+        assert region.stretch == pytest.approx((v + 0.25) / v, rel=0.02)  # a fitted mixture's
+    # least squares reaches v sigma^2 / (v + sigma^2), balanced predictions sigma^2
+    assert found.rmse[0] == pytest.approx(np.sqrt(v * 0.25 / (v + 0.25)), rel=0.03)  # 20,000 draws
+    assert found.rmse[1] == pytest.approx(0.5, rel=0.03)
+    assert found.balanced_rmse[1] < found.balanced_rmse[0]
+
+
+def test_a_one_sided_tail_is_moved_rather_than_stretched():
+    """Exponential labels of scale b: log p_train falls by 1 / b, so predictions move by
+    sigma^2 / b.
+    """
+    found = diagnose(WAITS, residuals=np.full(9, 0.8))
+    inner = found.regions[1]
+    assert inner.shift == pytest.approx(0.64 / 2, rel=0.25)  # counts of some hundred labels
+    assert found.tail_range > 0.5
+    assert found.tail_mass < 0.2
+
+
+def test_the_prior_that_made_the_labels_fits_best():
+    two = np.concatenate([NORMAL, 9 + 0.3 * RNG.normal(size=1000)])
+    fits = diagnose(two).fits
+    assert fits["mixture of 2"] > fits["mixture of 1"] + 0.5
+    entropy = 0.5 * np.log(2 * np.pi * np.e * 0.25)
+    assert diagnose(NORMAL).fits["mixture of 1"] == pytest.approx(-entropy, abs=0.05)
+
+
+def test_labels_that_repeat_do_not_reward_spikes():
+    ages = np.round(RNG.normal(35, 12, size=3000))
+    entropy = 0.5 * np.log(2 * np.pi * np.e * 144)
+    assert _held_out(_mixture(8), ages) == pytest.approx(-entropy, abs=0.1)
+
+
+def test_the_model_of_the_residuals_is_described():
+    pred = NORMAL.mean() + 0.25 * (NORMAL - NORMAL.mean())
+    found = diagnose(NORMAL, NORMAL - pred)
+    assert found.pull == pytest.approx(0.75)
+    assert "misses 75% of a label's distance to the mean" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("labels", "residuals", "words"),
+    [
+        (np.linspace(0, 1, 500), None, "nearly even"),
+        (NORMAL, np.full(5, 0.02), "hardly move a prediction"),
+        (NORMAL, np.full(5, 2.0), "Temper it"),
+        (NORMAL, np.full(5, 0.4), "Balancing can help"),
+    ],
+)
+def test_advice(labels, residuals, words: str):
+    assert words in str(diagnose(labels, residuals))
+
+
+def test_units_do_not_matter():
+    small, large = diagnose(NORMAL), diagnose(1e6 * NORMAL)
+    assert large.sigma == pytest.approx(1e6 * small.sigma)
+    assert large.imbalance == small.imbalance
+    assert large.stretch == pytest.approx(small.stretch, rel=1e-3)  # of two fits
+
+
+def test_a_figure_is_drawn(tmp_path: Path):
+    diagnose(WAITS).draw(tmp_path / "labels.png")
+    assert (tmp_path / "labels.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1.0] * 40 + [np.nan], "1 are missing or infinite, first in row 40. Drop these rows"),
+        ([7.0] * 50, "all 50 labels are 7: there is nothing to balance"),
+        (["a", "2"] * 30, "labels must be numbers; 30 are not, such as 'a'"),
+        ([1.0], "expected at least 30 labels, got 1"),
+        (5.0, "expected at least 30 labels, got 1"),
+        (range(12), "expected at least 30 labels, got 12: fewer say nothing about rare ones"),
+        ([], "expected at least 30 labels, got 0"),
+        (np.zeros((40, 3)), "expected one label dimension, got 3; diagnose each column"),
+    ],
+)
+def test_labels_that_cannot_be_diagnosed(labels, message: str):
+    with pytest.raises(ValueError, match=message):
+        diagnose(labels)
+
+
+@pytest.mark.parametrize(
+    ("residuals", "message"),
+    [
+        ([0.0, 0.0], "all zero"),
+        ([1.0], "at least two residuals, got 1"),
+        ([1.0, np.nan], "residuals must be finite"),
+    ],
+)
+def test_residuals_that_say_nothing(residuals, message: str):
+    with pytest.raises(ValueError, match=message):
+        diagnose(NORMAL, residuals)

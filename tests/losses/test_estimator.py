@@ -1,0 +1,179 @@
+"""The scikit-learn estimator: its contract, what it chooses, its intervals, and bad input."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from losses import BalancedRegressor, Bins, Flat, Gaussian, GaussianMixture, Laplace
+from synthetic.problems import Problem, make_splits
+
+
+def line(count: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """normal_low of the synthetic benchmark: the true slope is 1, that of least squares 1/2."""
+    split = make_splits(Problem("normal", "low"), 0, count, 1)["train"]
+    return split.x.double().numpy(), split.y[:, 0].double().numpy()
+
+
+def slope(model: BalancedRegressor) -> float:
+    ends = model.predict(np.array([[4.0], [6.0]]))
+    return float(ends[1] - ends[0]) / 2
+
+
+def test_it_keeps_scikit_learns_contract():
+    results = check_estimator(BalancedRegressor(max_iter=15), on_skip=None)
+    skipped = {r["check_name"] for r in results if r["status"] != "passed"}
+    assert skipped <= {"check_array_api_input"}  # wants an environment variable
+    assert len(results) > 40
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "laplace", "huber"])
+def test_balancing_stretches_the_line(likelihood: str):
+    x, y = line()
+    one = {"hidden": (), "sigma": 1 / y.std(), "power": 1.0, "alpha": 1e-6}
+    plain = BalancedRegressor(prior="flat", **one).fit(x, y)
+    assert slope(plain) == pytest.approx(0.5, abs=0.1)  # L1's and Huber's line, too
+    balanced = BalancedRegressor(likelihood, **one).fit(x, y)
+    # sigma is the noise of a Gaussian; as another's scale it stands for a noise that is larger
+    assert (0.9 if likelihood == "gaussian" else 0.8) < slope(balanced) < 3.0
+
+
+def test_gaussian_noise_of_the_right_size_gives_the_true_line():
+    x, y = line()
+    one = {"hidden": (), "sigma": 1 / y.std(), "power": 1.0, "alpha": 1e-6}
+    for prior in ("bins", "mixture"):
+        assert slope(BalancedRegressor(prior=prior, **one).fit(x, y)) == pytest.approx(1, abs=0.12)
+
+
+def test_sigma_and_power_are_chosen_by_the_balanced_error():
+    x, y = line(600)
+    model = BalancedRegressor(hidden=(), max_iter=40).fit(x, y)
+    plain = BalancedRegressor(hidden=(), prior="flat", power=1.0, max_iter=40).fit(x, y)
+    assert 0 < model.sigma_ < 1.5
+    assert model.power_ in (0.0, 0.5, 1.0)
+    even = np.linspace(2.5, 7.5, 101)  # test labels that are all as frequent
+    errors = [np.abs(m.predict(even[:, None]) - even).mean() for m in (model, plain)]
+    assert errors[0] < errors[1]
+
+
+def test_intervals_hold_what_they_promise():
+    x, y = line()
+    for likelihood in ("gaussian", "laplace", "huber", "histogram"):
+        # a balanced histogram says what labels would be if they were even: far more than these
+        prior = "flat" if likelihood == "histogram" else "bins"
+        model = BalancedRegressor(likelihood, prior, hidden=(), max_iter=40)
+        model.fit(x[:1500], y[:1500])
+        low, high = model.predict_interval(x[1500:], coverage=0.8)
+        inside = ((low <= y[1500:]) & (y[1500:] <= high)).mean()
+        assert 0.7 < inside < 0.95  # tuned for rare labels, looked at on frequent ones
+        narrow = model.predict_interval(x[1500:], coverage=0.5)
+        assert (narrow[1] - narrow[0] < high - low).all()
+
+
+def test_interval_of_a_gaussian_is_the_textbooks():
+    x, y = line(200)
+    model = BalancedRegressor(sigma=0.3, power=1.0, hidden=()).fit(x, y)
+    low, high = model.predict_interval(x, coverage=0.95)
+    np.testing.assert_allclose(high - low, 2 * 1.959964 * 0.3 * y.std(), rtol=1e-4)
+
+
+def test_several_dimensions_and_a_column_keep_their_shape():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3))
+    y = x @ rng.normal(size=(3, 2)) + rng.normal(size=(120, 2))
+    model = BalancedRegressor(max_iter=10).fit(x, y)
+    assert model.predict(x).shape == (120, 2)
+    assert model.predict_interval(x).shape == (2, 120, 2)
+    assert BalancedRegressor(max_iter=5).fit(x, y[:, :1]).predict(x).shape == (120, 1)
+
+
+def test_instances_of_likelihoods_and_priors_are_taken_and_left_alone():
+    x, y = line(300)
+    standard = (y - y.mean()) / y.std()
+    prior, gaussian = GaussianMixture.fit(standard, 1), Gaussian(0.8, learn_sigma=True)
+    model = BalancedRegressor(gaussian, prior, hidden=(), power=1.0).fit(x, y)
+    assert gaussian.sigma.item() == pytest.approx(0.8)
+    assert model.loss_.likelihood.sigma.item() != pytest.approx(0.8)  # learnt
+    assert BalancedRegressor(Laplace(0.5), Flat(), power=1.0).fit(x, y).predict(x).shape == (300,)
+
+
+def test_units_and_weights():
+    x, y = line(200)
+    small = BalancedRegressor(max_iter=20, sigma=0.5, power=1.0).fit(x, y)
+    large = BalancedRegressor(max_iter=20, sigma=0.5, power=1.0).fit(1e3 * x, 1e6 * y)
+    np.testing.assert_allclose(large.predict(1e3 * x), 1e6 * small.predict(x), rtol=1e-3)
+    weight = np.where(y > 5, 1.0, 0.0)
+    upper = BalancedRegressor(max_iter=20, sigma=0.1, power=1.0).fit(x, y, sample_weight=weight)
+    assert upper.predict(x).mean() > small.predict(x).mean()
+
+
+def test_pipelines_searches_and_clones():
+    x, y = line(150)
+    pipe = make_pipeline(StandardScaler(), BalancedRegressor(max_iter=5, power=1.0))
+    search = GridSearchCV(pipe, {"balancedregressor__sigma": [0.1, 0.5]}, cv=2).fit(x, y)
+    assert set(search.best_params_) == {"balancedregressor__sigma"}
+    assert clone(search.best_estimator_[-1]).get_params()["max_iter"] == 5
+
+
+def test_nothing_is_drawn_from_the_global_generator():
+    x, y = line(60)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    BalancedRegressor(max_iter=2).fit(x, y)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+X, Y = np.random.default_rng(0).normal(size=(50, 2)), np.linspace(0, 1, 50)
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "message"),
+    [
+        ({}, np.where(Y > 0.5, np.nan, Y), "Input y contains NaN"),
+        ({}, np.full(50, 7.0), "all labels are 7: nothing can be learnt"),
+        ({}, np.array(["tall"] * 50), "could not convert string to float: .*'tall'"),
+        ({"likelihood": "normal"}, Y, "one of gaussian, laplace, huber, histogram, got 'normal'"),
+        ({"prior": "batch"}, Y, "one of auto, flat, bins, mixture, got 'batch'"),
+        ({"sigma": -1}, Y, 'sigma is a positive number or "auto", got -1'),
+        ({"power": "half"}, Y, "power is a positive number or"),
+        ({"prior": "mixture", "power": 0.5}, Y, "only prior='bins' can be tempered"),
+        ({"prior": "bins"}, np.stack([Y, Y**2], 1), "use prior='mixture'"),
+        ({"validation_fraction": 2.0}, Y, r"in \(0, 1\), got 2.0"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(options: dict, labels, message: str):
+    with pytest.raises(ValueError, match=message):
+        BalancedRegressor(max_iter=2, **options).fit(X, labels)
+
+
+def test_one_sample_is_refused_and_twelve_are_enough_to_fit():
+    with pytest.raises(ValueError, match="minimum of 2 is required"):
+        BalancedRegressor().fit(X[:1], Y[:1])
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        BalancedRegressor().fit(X, Y, sample_weight=np.zeros(50))
+    assert np.isfinite(BalancedRegressor(max_iter=5).fit(X[:12], Y[:12]).predict(X)).all()
+    with pytest.raises(ValueError, match="coverage is a share between 0 and 1"):
+        BalancedRegressor(max_iter=2).fit(X, Y).predict_interval(X, coverage=90)
+
+
+def test_importing_the_losses_stays_quick():
+    code = "import sys, losses; print('sklearn' in sys.modules, 'matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["False", "False"], done.stderr
+
+
+def test_bins_follow_weights():
+    """A prior of weighted rows is that of rows repeated."""
+    x, y = line(40)
+    model = BalancedRegressor(sigma=0.5, power=1.0, max_iter=3)
+    twice = model.fit(np.repeat(x, 2, 0), np.repeat(y, 2)).loss_.prior
+    weighted = clone(model).fit(x, y, sample_weight=np.full(40, 2.0)).loss_.prior
+    assert isinstance(twice, Bins)
+    torch.testing.assert_close(twice.weights, weighted.weights)

@@ -1,0 +1,66 @@
+"""scripts/diagnose.py: a page of words and a figure, and one clear line for what it cannot read."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.diagnose import positional
+
+ROOT = Path(__file__).parents[2]
+LABELS = [str(i % 17 + i % 3) for i in range(60)]
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "scripts/diagnose.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def test_words_and_a_figure(tmp_path: Path):
+    (tmp_path / "my labels.csv").write_text("age\n" + "\n".join(LABELS))
+    done = run("my labels.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "60 labels from 0 to 18" in done.stdout
+    assert (tmp_path / "outputs/diagnosis.png").stat().st_size > 10_000
+
+
+FILES = {
+    "two.csv": "age,name\n" + "\n".join(f"{y},anna" for y in LABELS),
+    "nan.csv": "age\n" + "\n".join([*LABELS, "NA"]),
+    "constant.csv": "age\n" + "3\n" * 40,
+    "short.csv": "age\n" + "\n".join(LABELS[:12]),
+    "one.csv": "5\n",
+    "ragged.csv": "a,b\n1,2\n3\n",
+    "empty.csv": "",
+}
+BAD = {
+    "two.csv": "it has 2 columns; say column=<name> out of age, name",
+    "two.csv column=height": "there is no column 'height'; choose out of age, name",
+    "two.csv column=name": "expected numbers in column 'name'; 60 cells are not, such as 'anna'",
+    "nan.csv": "1 are missing or infinite, first in row 60. Drop these rows.",
+    "constant.csv": "all 40 labels are 3: there is nothing to balance",
+    "short.csv": "expected at least 30 labels, got 12",
+    "one.csv": "expected at least 30 labels, got 1",
+    "ragged.csv": "expected 2 columns, got 1 in line 3",
+    "empty.csv": "got an empty file",
+    "nowhere.csv": "there is no such file",
+    "": "give a file of labels: python scripts/diagnose.py labels.csv",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD)
+def test_one_line_for_what_cannot_be_read(arguments: str, tmp_path: Path, monkeypatch):
+    from hydra import compose, initialize_config_dir
+
+    from scripts import diagnose
+
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("diagnose", positional(arguments.split()))
+    with pytest.raises(SystemExit) as caught:
+        diagnose.main(cfg)
+    assert BAD[arguments] in str(caught.value)
+    assert "\n" not in str(caught.value)
