@@ -11,6 +11,7 @@ samples is NaN.
 Shapes: N samples (or pixels), B label bins, M measures, E mesh errors.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,7 @@ from metrics.groups import (
     shot_members,
 )
 from metrics.inputs import Array, flat, paired, require_same_shape
+from metrics.resample import binned_columns, mesh_sums, resampled
 
 Report = dict[str, float]
 
@@ -95,6 +97,18 @@ def accumulate(
     count = bin_sums(torch.ones_like(target), bins, size)
     sums = [bin_sums(measure.error(pred, target), bins, size) for measure in measures]
     return torch.stack([count, *sums])
+
+
+def sample_sums(
+    pred: Tensor, target: Tensor, sample: Tensor, bins: Tensor, sizes: tuple[int, int], measures
+) -> Tensor:
+    """The same for each sample alone, which may have several labels (pixels).
+
+    (n,) labels, each of a sample and in a bin; sizes = (N, B) -> (N, 1 + M, B).
+    """
+    samples, size = sizes
+    sums = accumulate(pred, target, sample * size + bins, samples * size, measures)
+    return sums.unflatten(1, (samples, size)).transpose(0, 1)
 
 
 def finalise(totals: Tensor, shots: Tensor, measures: Sequence[Measure]) -> Report:
@@ -200,6 +214,10 @@ class BinnedMetrics(Metric):
         """What the functional report gives on all samples seen, each counted once."""
         return finalise(self.totals, self.shots, self.measures)
 
+    def resample(self, samples: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """The report on R draws of the samples, (N, 1 + M, B), (R, N) -> {key: (R,)}."""
+        return resampled(samples, binned_columns(self.shots.cpu(), self.measures), weights)
+
 
 class AgeMetrics(BinnedMetrics):
     """`age_report` over batches: update(pred (n, 1), target (n, 1)), then compute()."""
@@ -210,6 +228,12 @@ class AgeMetrics(BinnedMetrics):
     def update(self, pred: Array, target: Array) -> None:
         """Add a batch, which may be empty."""
         self.totals = self.totals + age_totals(pred, target).to(self.totals.device)
+
+    def samples(self, pred: Array, target: Array) -> Tensor:
+        """What each sample of a batch adds, (n, 1 + M, B): what `resample` draws from."""
+        p, t = paired(pred, target)
+        each = torch.arange(len(t), device=t.device)
+        return sample_sums(p, t, each, age_bins(t), (len(t), MAX_AGE + 1), AGE)
 
 
 class DepthMetrics(BinnedMetrics):
@@ -222,6 +246,14 @@ class DepthMetrics(BinnedMetrics):
     def update(self, pred: Array, target: Array, mask: Array | None = None) -> None:
         """Add a batch, whose mask may leave nothing."""
         self.totals = self.totals + depth_totals(pred, target, mask).to(self.totals.device)
+
+    def samples(self, pred: Array, target: Array, mask: Array | None = None) -> Tensor:
+        """What each map of a batch adds, (n, 1 + M, B): what `resample` draws from."""
+        p, t = paired(pred, target, mask)
+        shape = torch.as_tensor(target).shape
+        each = torch.arange(shape[0])[:, None].expand(shape[0], math.prod(shape[1:])).flatten()
+        kept = each if mask is None else each[torch.as_tensor(mask).flatten().cpu() != 0]
+        return sample_sums(p, t, kept.to(t.device), depth_bins(t), (shape[0], DEPTH_BINS), DEPTH)
 
 
 class MeshMetrics(Metric):
@@ -251,3 +283,11 @@ class MeshMetrics(Metric):
         """What `mesh_report` gives on all samples seen, each counted once."""
         rows = dim_zero_cat(self.rows) if len(self.rows) else torch.zeros(0)
         return finalise_mesh(rows.reshape(-1, 1 + len(self.names)), self.names)
+
+    def samples(self, errors: Mapping[str, Array], rarity: Array) -> Tensor:
+        """The rows of a batch, (n, 1 + E): what `resample` draws from."""
+        return mesh_rows(errors, rarity, self.names)
+
+    def resample(self, samples: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """The report on R draws of the samples, (N, 1 + E), (R, N) -> {key: (R,)}."""
+        return resampled(*mesh_sums(samples, self.names), weights)

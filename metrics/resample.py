@@ -13,14 +13,13 @@ Shapes: N samples (images, people), B label bins, M measures, E mesh errors, R d
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from metrics.groups import REGIONS, TAILS, rarest, rarity_regions, shot_members
-from metrics.inputs import Array, as_float64
-from metrics.report import Measure, accumulate, identity
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Column:
     measure: int
     bins: Tensor  # (B,) bool
     balanced: bool
-    undo: Callable[[Tensor], Tensor] = identity
+    undo: Callable[[Tensor], Tensor] = torch.clone  # after the mean: the identity
 
 
 def draws(samples: int, number: int, seed: int = 0) -> Tensor:
@@ -56,16 +55,7 @@ def resampled(sums: Tensor, columns: dict[str, Column], weights: Tensor) -> dict
     return values
 
 
-def sample_sums(
-    pred: Tensor, target: Tensor, sample: Tensor, bins: Tensor, sizes: tuple[int, int], measures
-) -> Tensor:
-    """(n,) labels of which each belongs to a sample and a bin -> (N, 1 + M, B), sizes = (N, B)."""
-    samples, size = sizes
-    flat = accumulate(pred, target, sample * size + bins, samples * size, measures)
-    return flat.unflatten(1, (samples, size)).transpose(0, 1)
-
-
-def binned_columns(shots: Tensor, measures: Sequence[Measure]) -> dict[str, Column]:
+def binned_columns(shots: Tensor, measures: Sequence[Any]) -> dict[str, Column]:
     """The columns of `finalise`: {"mae", "mae_many", ..., "bmae", "bmae_many", ...}."""
     return {
         f"{'b' * balanced}{measure.name}{suffix}": Column(i, members, balanced, measure.undo)
@@ -75,13 +65,13 @@ def binned_columns(shots: Tensor, measures: Sequence[Measure]) -> dict[str, Colu
     }
 
 
-def mesh_sums(rows: Array, names: Sequence[str]) -> tuple[Tensor, dict[str, Column]]:
+def mesh_sums(rows: Tensor, names: Sequence[str]) -> tuple[Tensor, dict[str, Column]]:
     """(N, 1 + E) rarity and errors -> (N, 1 + E, B) and the columns of `finalise_mesh`.
 
     The bins are the regions, and one more for each tail. Regions and tails are those of the test
     set as it is: a draw changes how often a person occurs, not how rare the person is.
     """
-    rarity, *errors = as_float64(rows).T
+    rarity, *errors = rows.T
     size = REGIONS + len(TAILS)
     member = torch.zeros(len(rarity), size, dtype=torch.float64)
     member[torch.arange(len(rarity)), rarity_regions(rarity)] = 1

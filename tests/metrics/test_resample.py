@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from metrics import age_report, depth_report, mesh_report
-from metrics.groups import MAX_AGE, age_bins, age_shots, depth_bins, depth_shots
-from metrics.report import AGE, DEPTH
-from metrics.resample import binned_columns, draws, mesh_sums, resampled, sample_sums
+from metrics import AgeMetrics, DepthMetrics, MeshMetrics, age_report, depth_report, mesh_report
+from metrics.resample import draws
 
 CLOSE = {"rel": 1e-10, "nan_ok": True}  # float64 sums in another order
 
@@ -31,10 +29,11 @@ def test_ages_on_a_draw_are_the_report_of_the_drawn_images():
     train = rng.integers(20, 40, 900)
     target = torch.from_numpy(rng.integers(15, 60, 80)).double()
     pred = target + torch.from_numpy(rng.normal(0, 5, 80))
-    sums = sample_sums(pred, target, torch.arange(80), age_bins(target), (80, MAX_AGE + 1), AGE)
-    columns = binned_columns(age_shots(train), AGE)
+    metric = AgeMetrics(train)
     weights = torch.cat([torch.ones(1, 80).double(), draws(80, 5)])
-    values = resampled(sums, columns, weights)
+    parts = slice(None, 30), slice(30, None)
+    samples = torch.cat([metric.samples(pred[part, None], target[part, None]) for part in parts])
+    values = metric.resample(samples, weights)
     for r, row in enumerate(weights):
         expected = age_report(pred[drawn(row)], target[drawn(row)], train)
         assert set(values) == set(expected)
@@ -48,13 +47,12 @@ def test_depth_on_a_draw_is_the_report_of_the_drawn_frames():
     target = (0.7 + 9 * torch.rand(6, 40, generator=g, dtype=torch.float64)).round(decimals=3)
     pred = target + 0.5 * torch.randn(6, 40, generator=g, dtype=torch.float64)
     pred = pred.clamp(min=0.1)
-    frames = torch.arange(6)[:, None].expand(6, 40).flatten()
-    flat = pred.flatten(), target.flatten(), frames, depth_bins(target.flatten())
-    values = resampled(
-        sample_sums(*flat, (6, 100), DEPTH), binned_columns(depth_shots(), DEPTH), draws(6, 4)
-    )
+    mask = torch.rand(6, 40, generator=g) < 0.8
+    metric = DepthMetrics()
+    values = metric.resample(metric.samples(pred, target, mask), draws(6, 4))
     for r, row in enumerate(draws(6, 4)):
-        expected = depth_report(pred[drawn(row)], target[drawn(row)])
+        some = drawn(row)
+        expected = depth_report(pred[some], target[some], mask[some])
         assert {key: value[r].item() for key, value in values.items()} == pytest.approx(
             expected, **CLOSE
         )
@@ -63,9 +61,9 @@ def test_depth_on_a_draw_is_the_report_of_the_drawn_frames():
 def test_meshes_on_the_test_set_itself_are_its_report_and_tails_are_plain_means():
     g = torch.Generator().manual_seed(0)
     rarity, error = 300 * torch.rand(2, 90, generator=g, dtype=torch.float64)
-    sums, columns = mesh_sums(torch.stack([rarity, error], 1), ["mpvpe"])
+    metric = MeshMetrics(["mpvpe"])
     weights = torch.cat([torch.ones(1, 90).double(), draws(90, 3)])
-    values = resampled(sums, columns, weights)
+    values = metric.resample(metric.samples({"mpvpe": error}, rarity), weights)
     whole = {key: value[0].item() for key, value in values.items()}
     assert whole == pytest.approx(mesh_report({"mpvpe": error}, rarity), **CLOSE)
     tail = rarity.argsort(descending=True)[:9]

@@ -66,6 +66,13 @@ class BodyMetrics(MeshMetrics):
             super().update(*self.errors(pred[part].float(), target[part].float()))
 
     @torch.no_grad()
+    def samples(self, pred: Tensor, target: Tensor) -> Tensor:  # pyright: ignore
+        """(n, 1 + E) rarity and errors."""
+        parts = chunks(len(pred), self.chunk)
+        each = [self.errors(pred[part].float(), target[part].float()) for part in parts]
+        return torch.cat([super(BodyMetrics, self).samples(*one) for one in each])
+
+    @torch.no_grad()
     def errors(self, pred: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """{"mpvpe", "mpjpe", "pa_mpjpe": (n,)} and the rarity (n,), in millimetres."""
         true, gender = split_target(target), split_target(target)["gender"][:, 0].long()
