@@ -11,20 +11,26 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.utils.data import DataLoader
-from torchmetrics import Metric
 
 from datasets.files import whole
 from engine import build, checkpoint
 from engine.batches import evaluation_loader
 from losses import WeightedLoss
+from metrics.resample import draws
 from models.released import load
 
 
 @torch.no_grad()
 def evaluate(
-    fabric: Fabric, objective: Any, loader: DataLoader, metrics: Metric, keep: bool = False
+    fabric: Fabric,
+    objective: Any,
+    loader: DataLoader,
+    metrics: Any,
+    keep: bool = False,
+    samples: bool = False,
 ) -> tuple[dict[str, float], dict[str, NDArray]]:
-    """The report of `metrics`, and if `keep` the arrays index (N,), pred (N, D), target (N, D).
+    """The report of `metrics`, and if `keep` the arrays index (N,), pred (N, D), target (N, D), if
+    `samples` what each sample adds to the report (N, ...).
 
     The objective is used outside any distributed wrapper, and left in the mode it had.
     """
@@ -32,19 +38,22 @@ def evaluate(
     objective.eval()
     metrics = metrics.to(fabric.device)
     metrics.reset()
-    rows: list[tuple[NDArray, NDArray, NDArray]] = []
+    rows: list[dict[str, NDArray]] = []
     for raw in loader:
         batch = fabric.to_device(raw)
         with fabric.autocast():
             pred = objective.predict(batch)
         masked = (batch["mask"],) if "mask" in batch else ()  # of pixels that are measured
         metrics.update(pred, batch["target"], *masked)
-        if keep:
-            arrays = batch["meta"]["index"], pred.float(), batch["target"].float()
-            rows.append(tuple(array.cpu().numpy() for array in arrays))
+        arrays = {"pred": pred.float(), "target": batch["target"].float()} if keep else {}
+        if samples:
+            arrays["samples"] = metrics.samples(pred, batch["target"], *masked)
+        if arrays:
+            arrays["index"] = batch["meta"]["index"]
+            rows.append({name: array.cpu().numpy() for name, array in arrays.items()})
     report = {key: float(value) for key, value in metrics.compute().items()}
     objective.train(was_training)
-    return report, _in_order(fabric, rows) if keep else {}
+    return report, _in_order(fabric, rows) if keep or samples else {}
 
 
 def finished_run(folder: Path, which: str = "best") -> tuple[DictConfig, Any, Any]:
@@ -90,18 +99,27 @@ def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
         f"{split}_{name}": array
         for split, kept in splits.items()
         for name, array in kept.items()
-        if name != "index"
+        if name in ("pred", "target")
     }
     with whole(path) as file:
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
-def _in_order(fabric: Fabric, rows: list) -> dict[str, NDArray]:
+def save_draws(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
+    """draws.npz: every metric on `number` draws of the test samples, (number,) each; the same draws
+    for every run on the same test set.
+    """
+    values = metrics.cpu().resample(torch.from_numpy(samples), draws(len(samples), number))
+    with whole(path) as file:
+        np.savez_compressed(file, **{key: value.numpy() for key, value in values.items()})
+
+
+def _in_order(fabric: Fabric, rows: list[dict[str, NDArray]]) -> dict[str, NDArray]:
     parts = [rows]
     if fabric.world_size > 1:
         parts = [[] for _ in range(fabric.world_size)]
         torch.distributed.all_gather_object(parts, rows)
-    columns = zip(*(row for part in parts for row in part), strict=True)
-    index, pred, target = (np.concatenate(column) for column in columns)
-    order = np.argsort(index)
-    return {"index": index[order], "pred": pred[order], "target": target[order]}
+    every = [row for part in parts for row in part]
+    arrays = {name: np.concatenate([row[name] for row in every]) for name in every[0]}
+    order = np.argsort(arrays["index"])
+    return {name: array[order] for name, array in arrays.items()}

@@ -21,7 +21,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from datasets.files import whole
 from engine import CONFIGS, train
 from engine.runs import (
+    DRAWS,
     MACHINE,
+    PREDICTIONS,
     clear,
     finish,
     finished,
@@ -147,9 +149,9 @@ def choose(cfg: DictConfig, place: Path) -> None:
         best = run(_with(cfg, {cfg.choose.key: value}))
     if not is_main_process():
         return
-    predictions = Path(best["folder"]) / "predictions.npz"
-    if predictions.is_file():
-        shutil.copyfile(predictions, place / "predictions.npz")
+    for name in (PREDICTIONS, DRAWS):
+        if (Path(best["folder"]) / name).is_file():
+            shutil.copyfile(Path(best["folder"]) / name, place / name)
     content = {
         **best,
         "chosen": {cfg.choose.key: value},

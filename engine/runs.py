@@ -1,7 +1,8 @@
 """A run is a config; its folder is named after it, so it is found again instead of being run again.
 
     <outputs>/<name>/<preset>/seed<seed>-<key>/
-        config.yaml  metrics.json  predictions.npz  checkpoints/{last,best}.pt  events...  train.log
+        config.yaml  metrics.json  predictions.npz  draws.npz  checkpoints/{last,best}.pt  events...
+        train.log
 
 The key is a hash of everything in the config that can change a number: not where it runs, how often
 it saves or what it prints, but the contents of the data files it names, and the key of the stage 1
@@ -34,6 +35,7 @@ MACHINE = (
     "channels_last",
     "checkpoint_every",
 )
+PREDICTIONS, DRAWS = "predictions.npz", "draws.npz"
 LARGE = 1 << 28  # bytes; larger files are told apart by size and time, not by content
 
 
@@ -101,7 +103,7 @@ def finite_or_none(value: float | None) -> float | None:
 
 def clear(place: Path) -> None:
     """Forget what a run has made, for rerun=true."""
-    for name in ("metrics.json", "predictions.npz"):
+    for name in ("metrics.json", PREDICTIONS, DRAWS):
         (place / name).unlink(missing_ok=True)
     for events in place.glob("events.*"):
         events.unlink()

@@ -19,10 +19,10 @@ from torch import nn
 
 from engine import build, checkpoint, features, generators
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
-from engine.evaluate import evaluate, save_predictions
+from engine.evaluate import evaluate, save_draws, save_predictions
 from engine.log import Log
 from engine.provenance import meta
-from engine.runs import finish
+from engine.runs import DRAWS, PREDICTIONS, finish
 
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
@@ -263,15 +263,21 @@ class Loop:
         best = self.folder / "checkpoints" / "best.pt"
         build.read_state(self.objective, checkpoint.read(best)["objective"], best)
         reports, kept = {}, {}
+        keep, drawn = self.cfg.log.predictions, self.cfg.log.draws > 0
+        drawn = drawn and hasattr(self.metrics, "resample")
         for split, loader in self.evaluations.items():
+            samples = drawn and split == "test"
             report, kept[split] = evaluate(
-                self.fabric, self.objective, loader, self.metrics, keep=self.cfg.log.predictions
+                self.fabric, self.objective, loader, self.metrics, keep, samples
             )
             reports |= {f"{split}/{key}": value for key, value in report.items()}
         if not self.fabric.is_global_zero:
             return
-        if self.cfg.log.predictions:
-            save_predictions(self.folder / "predictions.npz", kept)
+        if keep:
+            save_predictions(self.folder / PREDICTIONS, kept)
+        if drawn:
+            samples, number = kept["test"]["samples"], self.cfg.log.draws
+            save_draws(self.folder / DRAWS, self.metrics, samples, number)
         if self.cfg.log.figures:
             for name, figure in get_method(self.cfg.log.draw)(self, kept["test"]).items():
                 self.log.figure(name, figure, self.steps_done)

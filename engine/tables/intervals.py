@@ -1,0 +1,101 @@
+"""Is a difference between two rows of a table one? Two intervals of 95% say so.
+
+    over seeds    Student's t on the paired differences: the same seed of stage 1 and of stage 2.
+                  With several stages 1 their means are what is independent, so n is their number
+    over images   the middle 95% of the differences on R draws of the test set, which are the same
+                  for both rows; seeds averaged
+
+A row is ahead of another only where both intervals lie on the better side of zero, behind where
+both lie on the worse side; anything else is a tie.
+
+S: seeds; R: draws.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+LEVEL = 0.95
+Interval = tuple[float, float]
+Seed = tuple[int, int]  # of stage 1 and of stage 2; a row of one stage has it twice
+
+
+def paired(ours: Mapping[Seed, float], theirs: Mapping[Seed, float]) -> dict[Seed, float]:
+    """The differences of the seeds that both rows have: {seed: difference}.
+
+    A baseline that is itself the stage 1, one value for each, is paired with all that build on it.
+    """
+    of_stage = {first: value for (first, _), value in theirs.items()}
+    alone = len(of_stage) == len(theirs)
+    partner = {
+        seed: of_stage.get(seed[0]) if alone and seed not in theirs else theirs.get(seed)
+        for seed in ours
+    }
+    return {
+        seed: ours[seed] - other
+        for seed, other in partner.items()
+        if other is not None and math.isfinite(ours[seed] - other)
+    }
+
+
+def over_seeds(differences: Mapping[Seed, float]) -> Interval | None:
+    """The t interval of the mean difference; None for a single one."""
+    stages: dict[int, list[float]] = {}
+    for (first, _), value in differences.items():
+        stages.setdefault(first, []).append(value)
+    values = [float(np.mean(of_stage)) for of_stage in stages.values()]
+    if len(values) == 1:
+        values = list(differences.values())
+    if len(values) < 2:
+        return None
+    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stats.sem(values)
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+def over_images(ours: NDArray, theirs: NDArray) -> Interval | None:
+    """The percentile interval of a difference on the same draws: (R,), (R,)."""
+    differences = ours - theirs
+    differences = differences[np.isfinite(differences)]  # a draw may leave a group empty
+    if not len(differences):
+        return None
+    low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def verdict(
+    seeds: Interval | None, images: Interval | None, better: Literal["lower", "higher"]
+) -> Literal["ahead", "behind", "tie"]:
+    """Both intervals beyond zero on one side, or a tie; what was not measured shows nothing."""
+    if seeds is None or images is None:
+        return "tie"
+    sign = -1 if better == "lower" else 1
+    ends = [sign * end for interval in (seeds, images) for end in interval]
+    return "ahead" if min(ends) > 0 else "behind" if max(ends) < 0 else "tie"
+
+
+def difference(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], better: Literal["lower", "higher"]
+) -> dict[str, Any]:
+    """One row against another in one column; each has "values" {seed: value} and "draws" (R,)."""
+    by_seed = paired(ours["values"], theirs["values"])
+    seeds = over_seeds(by_seed)
+    a, b = ours["draws"], theirs["draws"]
+    images = None if a is None or b is None else over_images(a, b)
+    return {
+        "mean": float(np.mean(list(by_seed.values()))) if by_seed else None,
+        "pairs": len(by_seed),
+        "seeds": seeds,
+        "images": images,
+        "verdict": verdict(seeds, images, better),
+    }
+
+
+def mean_draws(places: Sequence[Mapping[str, NDArray]], column: str) -> NDArray | None:
+    """(R,) a column on the draws, averaged over seeds; None where a run has kept none."""
+    if not places or any(column not in one for one in places):
+        return None
+    return np.mean([one[column] for one in places], 0)
