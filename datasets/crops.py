@@ -48,16 +48,22 @@ def affine(center: NDArray, scale: float, rotation: float, size: int) -> NDArray
     return np.column_stack([linear, size / 2 - linear @ center])
 
 
-def crop(image: NDArray, center: NDArray, scale: float, view: View, size: int) -> NDArray:
+def crop(
+    image: NDArray, center: NDArray, scale: float, view: View, size: int, one_warp: bool = False
+) -> NDArray:
     """(H, W, 3) uint8 -> (S, S, 3) uint8; what lies outside the image is black.
 
-    A large box is cut out at a multiple of S and averaged down, so that no pixel is skipped.
+    A large box is cut out at a multiple of S and averaged down, so that no pixel is skipped, and
+    what is cut out is mirrored. With `one_warp`, both are one interpolation, as in MMHuman3D; a
+    mirrored picture is then a pixel further to the right, where its keypoints are.
     """
-    times = max(1, int(200 * scale * view.scale / size))
+    times = 1 if one_warp else max(1, int(200 * scale * view.scale / size))
     matrix = affine(center, scale * view.scale, view.rotation, times * size)
+    if view.flip and one_warp:
+        matrix[0] = [0, 0, size] - matrix[0]
     cut = cv2.warpAffine(image, matrix, (times * size, times * size), flags=cv2.INTER_LINEAR)
     cut = cut if times == 1 else cv2.resize(cut, (size, size), interpolation=cv2.INTER_AREA)
-    cut = cv2.flip(cut, 1) if view.flip else cut
+    cut = cv2.flip(cut, 1) if view.flip and not one_warp else cut
     if view.gain == (1.0, 1.0, 1.0):
         return cut
     return np.clip(cut * np.array(view.gain, np.float32), 0, 255).astype(np.uint8)

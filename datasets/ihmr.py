@@ -62,6 +62,7 @@ class BodyDataset(Dataset):
         holdout: share of the training sequences that are val; with 0 val is empty.
         mean, std: of the colours in [0, 1].
         turned: share of the augmented pictures that are turned.
+        one_warp: crop as MMHuman3D does.
         augment: SPIN's augmentation, for the train split only unless said otherwise.
     """
 
@@ -75,13 +76,14 @@ class BodyDataset(Dataset):
         mean: Sequence[float],
         std: Sequence[float],
         turned: float,
+        one_warp: bool,
         only: Sequence[str] | None = None,
         augment: bool | None = None,
     ):
         if split not in ("train", "val", "test"):
             raise ValueError(f"split must be train, val or test; got {split!r}.")
         self.size, self.augment = size, split == "train" if augment is None else augment
-        self.turned, self.about = turned, ""
+        self.turned, self.one_warp, self.about = turned, one_warp, ""
         self.mean, self.std = (np.array(x, np.float32)[:, None, None] for x in (mean, std))
         self.mixed = split == "train"
         if split == "test":
@@ -155,7 +157,8 @@ class BodyDataset(Dataset):
         if image is None:
             raise ValueError(f"{file}: expected a whole image, it does not decode. Fetch it again.")
         image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-        return crops.crop(image, people.center[row], people.scale[row], view, self.size)
+        box = people.center[row], people.scale[row]
+        return crops.crop(image, *box, view, self.size, self.one_warp)
 
     def _tensor(self, image: NDArray) -> torch.Tensor:
         planes = image.transpose(2, 0, 1).astype(np.float32) / 255

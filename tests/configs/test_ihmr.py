@@ -77,6 +77,7 @@ def test_presets_hold_the_settings_of_paper_and_release():
     }
     assert (official.select.which, official.dataset.holdout) == ("last", 0)
     assert (paper.dataset.turned, official.dataset.turned) == (0.4, 0.6)
+    assert (paper.dataset.one_warp, official.dataset.one_warp) == (False, True)
     first = composed("train", ["experiment=ihmr/spin", "preset=official"])
     assert first.dataset == official.dataset
     assert composed("train", ["experiment=ihmr/spin"]).trainer.epochs == 0

@@ -12,6 +12,10 @@ from datasets.ihmr import held_out, split_target, target
 from datasets.people import read_people
 from models.smpl import SMPL
 
+RELEASED_CROPS = {
+    "plain": ([96, 253, 155, 56, 214, 115, 17, 174], 126.654),
+    "mirrored": ([76, 174, 17, 115, 214, 56, 155, 253], 126.554),
+}
 MOVED = crops.View(flip=True, rotation=35.0, scale=1.1)
 
 
@@ -25,7 +29,14 @@ def sources(bodies: Path) -> dict:
             "coco": {"probability": 0.3, **coco, "images": folder},
         },
         "test": {"npz": folder / "3dpw_test.npz", "images": folder},
-        **{"holdout": 0.2, "turned": 0.4, "size": 32, "mean": [0.5] * 3, "std": [0.5] * 3},
+        **{
+            "holdout": 0.2,
+            "turned": 0.4,
+            "one_warp": False,
+            "size": 32,
+            "mean": [0.5] * 3,
+            "std": [0.5] * 3,
+        },
     }
 
 
@@ -65,11 +76,26 @@ def test_a_view_moves_keypoints_and_pixels_alike():
     center, scale = np.array([60.0, 45.0], np.float32), 0.4
     points = np.zeros((49, 3), np.float32)
     points[:] = 70, 30, 1
-    seen = crops.crop(image, center, scale, MOVED, 64)
-    y, x = np.nonzero(seen[..., 0] > 100)
     moved = crops.crop_keypoints(points, center, scale, MOVED)[0]
     # a pixel by the mirror (SPIN's: keypoints about S, pixels about S - 1), half for the raster
-    np.testing.assert_allclose((moved[:2] + 1) * 32, [x.mean(), y.mean()], atol=1.5)
+    for one_warp, tolerance in ((False, 1.5), (True, 0.5)):
+        seen = crops.crop(image, center, scale, MOVED, 64, one_warp)
+        y, x = np.nonzero(seen[..., 0] > 100)
+        np.testing.assert_allclose((moved[:2] + 1) * 32, [x.mean(), y.mean()], atol=tolerance)
+
+
+def test_one_warp_is_mmhuman3ds_crop():
+    """Numbers of its MeshAffine, mirrored after its RandomHorizontalFlip, on the same picture: the
+    middle row of the first colour at every eighth pixel, and the mean of all.
+    """
+    y, x = np.mgrid[:200, :300]
+    image = np.stack([x * 7 % 256, y * 5 % 256, (x * y) % 256], -1).astype(np.uint8)
+    center, scale = np.array([140.25, 90.5]), 0.9
+    for view, (row, mean) in RELEASED_CROPS.items():
+        made = crops.crop(image, center, scale, crops.View(flip=view == "mirrored"), 64, True)
+        # 1 grey level: OpenCV interpolates with 5 bits, between points that differ in the 7th digit
+        np.testing.assert_allclose(made[32, ::8, 0].astype(int), row, atol=1)
+        assert made.mean() == pytest.approx(mean, abs=0.05)
 
 
 def test_a_view_moves_pose_and_joints_alike(bodies: Path):
