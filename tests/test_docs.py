@@ -38,6 +38,6 @@ def test_the_tutorial_runs_and_says_what_it_shows(capsys: pytest.CaptureFixture)
             exec(compile("".join(cell["source"]), f"tutorial.ipynb cell {number}", "exec"), names)
     assert "balanced MAE" in capsys.readouterr().out
     results = names["results"]
-    for method in ("BMC", "GAI", "BNI"):
+    for method in ("BMC", "GAI", "BNI", "estimator"):
         assert results[method]["balanced MAE"] < results["MSE"]["balanced MAE"]
         assert results[method]["MAE"] > results["MSE"]["MAE"]  # the price, as its text says
