@@ -1,0 +1,351 @@
+"""open-mmlab/mmhuman3d, the only release of IHMR: its loss terms, its mask of fits, its metrics.
+
+mmcv and the parts of MMHuman3D that need pytorch3d are not needed: the body is the free one of the
+mini dataset, the camera of its fits a plain pinhole. N: people.
+"""
+
+import contextlib
+import runpy
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from datasets import crops, ihmr
+from datasets.crops import View
+from engine.run import composed
+from metrics import mesh_report, pa_mpjpe
+from metrics.errors import mean_distance
+from models import SMPL
+from models.rotations import matrix_from_axis_angle
+from scripts.released.clones import Clone
+from scripts.released.lines import Lines
+from scripts.released.spin import FLOAT32, ihmr_images, objective_of, poses, rotvec, write_body
+
+BARE = [
+    *("", ".models", ".models.losses", ".models.architectures", ".models.registrants", ".utils"),
+    *(".core", ".core.conventions", ".core.evaluation", ".data", ".data.datasets"),
+    *(".data.datasets.pipelines", ".data.data_structures", ".models.body_models"),
+]
+NOT_USED = [
+    *("mmcv", "mmcv.parallel", "einops", "einops.einops", "trimesh", "trimesh.proximity"),
+    *(f"mmhuman3d.models.{x}.builder" for x in ("backbones", "body_models", "discriminators")),
+    *(f"mmhuman3d.models.{x}.builder" for x in ("heads", "necks", "registrants")),
+    *("mmhuman3d.models.utils", "mmhuman3d.utils.transforms", "mmhuman3d.utils.keypoint_utils"),
+    *("mmhuman3d.core.cameras", "mmhuman3d.core.visualization"),
+    "mmhuman3d.core.visualization.visualize_smpl",
+    *("mmhuman3d.data.data_structures.human_data", "mmhuman3d.data.datasets.samplers"),
+    *("mmhuman3d.data.data_structures.human_data_cache", "mmhuman3d.data.datasets.base_dataset"),
+    "mmhuman3d.data.datasets.pipelines.compose",
+]
+CONFIG = "configs/balanced_mse/resnet50_spin_ihmr_ft_bmc.py"
+
+
+class Registry:
+    """mmcv's registry of classes by name."""
+
+    def __init__(self, name: str, **options: Any):
+        self.known: dict[str, Any] = {}
+
+    def register_module(self, name: str | None = None, module: Any = None) -> Any:
+        if module is not None:
+            self.known[str(name)] = module
+        return lambda made: made
+
+    def build(self, cfg: dict) -> Any:
+        options = dict(cfg)
+        return self.known[options.pop("type")](**options)
+
+
+def open_clone(root: Path | None) -> Clone:
+    runner: Any = ModuleType("mmcv.runner")
+    runner.BaseModule, runner.get_dist_info = nn.Module, lambda: (0, 1)
+    runner.build_optimizer = None
+    utils: Any = ModuleType("mmcv.utils")
+    utils.Registry, utils.print_log, utils.build_from_cfg = Registry, print, None
+    builder: Any = ModuleType("mmhuman3d.data.datasets.builder")
+    builder.DATASETS = builder.PIPELINES = Registry("")
+    given = {module.__name__: module for module in (runner, utils, builder)}
+    bare = [f"mmhuman3d{name}" for name in BARE]
+    return Clone(root, ".", NOT_USED, given, bare)
+
+
+class Body(nn.Module):
+    """Our body behind their interface."""
+
+    num_joints, keypoint_dst = 49, "smpl_49"
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self.body = SMPL(folder)
+
+    def forward(self, **given: Any) -> dict[str, Tensor]:
+        root, rest = given["global_orient"], given["body_pose"]
+        if given.get("pose2rot", True):
+            vectors = torch.cat([root.reshape(-1, 3), rest.reshape(len(root), 69)], 1)
+            rotations = matrix_from_axis_angle(vectors.unflatten(1, (24, 3)))
+        else:
+            rotations = torch.cat([root, rest], 1)
+        vertices, joints = self.body(rotations, given["betas"])
+        place = given.get("transl")
+        if place is not None:
+            vertices, joints = vertices + place[:, None], joints + place[:, None]
+        mask = torch.ones(joints.shape[:2])
+        return {"vertices": vertices, "joints": joints, "joint_mask": mask}
+
+
+class Pinhole(nn.Module):
+    """Focal length 5000, 224 pixels."""
+
+    def transform_points_screen(self, points: Tensor) -> Tensor:
+        return torch.cat([5000 * points[..., :2] / points[..., 2:] + 112, points[..., 2:]], -1)
+
+
+def estimator(clone: Clone, root: Path, folder: Path, fits: tuple[Tensor, Tensor]) -> Any:
+    """Their estimator with the losses that their config names."""
+    architecture = clone.load("mmhuman3d.models.architectures.mesh_estimator")
+    smplify = clone.load("mmhuman3d.models.registrants.smplify")
+    build = clone.load("mmhuman3d.models.losses.builder").build_loss
+    with clone.running():
+        config = runpy.run_path(str(root / CONFIG))
+        whole = object.__new__(architecture.ImageBodyModelEstimator)
+        nn.Module.__init__(whole)
+        for key, node in config["model"].items():
+            if key.startswith("loss_"):
+                node = {k: v for k, v in node.items() if k != "all_gather"}  # one process
+                setattr(whole, key, build(node))
+        for key in ("loss_vertex", "loss_segm_mask"):
+            setattr(whole, key, None)
+        whole.body_model_train, whole.convention = Body(folder), config["model"]["convention"]
+        whole.registration_mode = config["registration"]["mode"]
+        whole.fits_dict = type("Fits", (), {"__getitem__": lambda self, key: fits})()
+        node = config["registrant"]
+        kept = {key: node[key] for key in ("num_epochs", "stages", "keypoints2d_loss")}
+        whole.registrant = smplify.SMPLify(
+            body_model=whole.body_model_train,
+            camera=Pinhole(),
+            ignore_keypoints=node["ignore_keypoints"],
+            device=torch.device("cpu"),
+            **kept,
+        )
+    return whole
+
+
+def batch(folder: Path) -> tuple[Any, Tensor, Tensor]:
+    """The objective of `preset=official`, predictions and targets: half of the people have fits,
+    of which some are bad and one is of an extreme shape, and some keypoints are not seen.
+    """
+    overrides = ["experiment=ihmr/bmc", "preset=official", f"++paths.ihmr={folder}"]
+    objective, pred, target = objective_of(overrides, folder)
+    true = ihmr.split_target(target)  # views of the target
+    generator = torch.Generator().manual_seed(5)
+    for name, width in (("keypoints", 3), ("joints", 4)):
+        entries = true[name].unflatten(1, (-1, width))
+        confidence = torch.rand(entries.shape[:2], generator=generator)
+        entries[..., -1] = confidence * (confidence > 0.2)
+    true["has_smpl"][6:], true["has_fit"][6:] = 0, 1
+    strange = matrix_from_axis_angle(poses(3, seed=8).unflatten(1, (24, 3))).flatten(1)
+    true["pose"][9:] = strange
+    true["shape"][8] = 3.5
+    return objective, pred, target
+
+
+def losses(root: Path | None, work: Path, lines: Lines) -> None:
+    """Their targets (which fits count) and their weighted losses, for the same people."""
+    clone, folder = open_clone(root), write_body(work)
+    objective, pred, target = batch(folder)
+    true = ihmr.split_target(target)
+    vectors = torch.from_numpy(np.stack([rotvec(row) for row in true["pose"]])).float()
+    shape = true["shape"]
+    theirs = estimator(clone, Path(str(root)), folder, (vectors.clone(), shape.clone()))
+    keypoints = true["keypoints"].unflatten(1, (49, 3)).clone()
+    keypoints[..., :2] = 112 * (keypoints[..., :2] + 1)
+    joints = torch.cat([torch.zeros(12, 25, 4), true["joints"].unflatten(1, (24, 4))], 1)
+    given = {
+        "img_metas": [{"dataset_name": "coco"}] * 12,
+        "sample_idx": torch.arange(12)[:, None],
+        "is_flipped": torch.zeros(12, 1),
+        "rotation": torch.zeros(12, 1),
+        "smpl_betas": shape,
+        "smpl_global_orient": vectors[:, :3],
+        "smpl_body_pose": vectors[:, 3:].unflatten(1, (23, 3)),
+        "keypoints2d": keypoints,
+        "keypoints3d": joints,
+        "has_smpl": true["has_smpl"],
+    }
+    pred = pred.requires_grad_()
+    pose, beta, camera = pred.split((216, 10, 3), 1)
+    made = {"pred_pose": pose.unflatten(1, (24, 3, 3)), "pred_shape": beta, "pred_cam": camera}
+    heard: list[Tensor] = []
+    evaluate = theirs.registrant.evaluate
+
+    def listen(**options: Any) -> dict:
+        found = evaluate(**options)
+        heard.append(found["keypoint2d_loss"].sum(-1).sum(-1))
+        return found
+
+    theirs.registrant.evaluate = listen
+    with clone.running():
+        targets = theirs.run_registration(made, given)
+        found = theirs.compute_losses(made, targets)
+    body_joints = SMPL(folder)(true["pose"].unflatten(1, (24, 3, 3)), shape)[1]
+    with contextlib.suppress(AttributeError):
+        error = objective.counting.fit_error(body_joints, true["keypoints"])
+        lines.add("IHMR, reprojection error of a static fit", error, heard[0], 1e-4)
+    own = objective.known(true)
+    lines.same("IHMR, whose pose and shape count", own.numpy(), targets["valid_fit"].numpy())
+    parts = objective.parts(pred, target)
+    names = {"keypoints": "keypoints2d", "joints": "keypoints3d", "shape": "smpl_betas"}
+    names |= {"camera": "camera", "pose": "smpl_pose"}
+    for name, other in names.items():
+        value = objective.scale[name] * parts[name]
+        sides = [
+            [term, *torch.autograd.grad(term, pred, retain_graph=True)]
+            for term in (value, found[f"{other}_loss"])
+        ]
+        title = "BMC of the pose" if name == "pose" else f"loss of {name}"
+        lines.add(f"IHMR, {title}: value", sides[0][0], sides[1][0], FLOAT32)
+        lines.add(f"IHMR, {title}: gradient", sides[0][1], sides[1][1], FLOAT32)
+    noise = objective.loss.likelihood.sigma, theirs.loss_smpl_pose.noise_sigma
+    terms = objective.scale["pose"] * parts["pose"], found["smpl_pose_loss"]
+    sides = [torch.autograd.grad(t, s)[0] for t, s in zip(terms, noise, strict=True)]
+    lines.add("IHMR, BMC of the pose: gradient to sigma", *sides, FLOAT32)
+
+
+def sigma(root: Path | None, work: Path, lines: Lines) -> None:
+    """BMC on 216 numbers for other noise scales, and where 500 steps take sigma."""
+    clone, folder = open_clone(root), write_body(work)
+    theirs = clone.load("mmhuman3d.models.losses.balanced_mse_loss")
+    overrides = ["experiment=ihmr/bmc", "preset=official", f"++paths.ihmr={folder}"]
+    pred, target = (
+        matrix_from_axis_angle(poses(64, seed=seed).unflatten(1, (24, 3))).flatten(1)
+        for seed in (1, 2)
+    )
+    pred = 0.3 * pred + 0.7 * target
+    found: list[list] = []
+    for start in (0.3, 1.0, 3.0, "learned"):
+        objective, *_ = objective_of(overrides, folder)
+        first = 1.0 if start == "learned" else float(start)
+        with torch.no_grad():
+            objective.loss.likelihood.sigma.fill_(first)
+        with clone.running():
+            other = theirs.BMCLossMD(first, loss_mse_weight=60, loss_debias_weight=5)
+        weight = objective.scale["pose"]
+        row = []
+        for loss, noise in (
+            (lambda p, t, o=objective: weight * o.pose(p, t), objective.loss.likelihood.sigma),
+            (other, other.noise_sigma),
+        ):
+            if start == "learned":
+                optimizer = torch.optim.Adam([noise], lr=1e-2)
+                for _ in range(500):
+                    optimizer.zero_grad()
+                    loss(pred, target).backward()
+                    optimizer.step()
+                row.append(noise.detach())
+                continue
+            moved = pred.clone().requires_grad_()
+            value = loss(moved, target)
+            row.append([value, *torch.autograd.grad(value, [moved, noise])])
+        found.append(row)
+    for part, what in enumerate(("value", "gradient to pred", "gradient to sigma")):
+        sides = [[row[side][part] for row in found[:3]] for side in (0, 1)]
+        lines.add(f"IHMR, BMC, {what}, sigma 0.3, 1, 3", *sides, FLOAT32)
+    lines.add("IHMR, BMC, sigma after 500 steps", *found[3], 1e-4)
+
+
+def crop(root: Path | None, work: Path, lines: Lines) -> None:
+    """Their affine crop: keypoints and the picture."""
+    clone, folder = open_clone(root), write_body(work)
+    transforms = clone.load("mmhuman3d.data.datasets.pipelines.transforms")
+    people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
+    view = View(rotation=20.0, scale=1.1)
+    box = np.full(2, 200 * people.scale[0] * view.scale, np.float32)
+    results = {"center": people.center[0], "scale": box, "rotation": view.rotation}
+    with clone.running():
+        made = transforms.MeshAffine(224)({**results, "keypoints2d": people.keypoints[0].copy()})
+    own = crops.crop_keypoints(people.keypoints[0], people.center[0], people.scale[0], view)
+    seen = people.keypoints[0][:, 2] > 0
+    pixels = 112 * (own[seen, :2] + 1)
+    lines.add(
+        "IHMR, keypoints in the turned crop", pixels, made["keypoints2d"][seen, :2], 1e-3, "px"
+    )
+
+
+def metrics(root: Path | None, work: Path, lines: Lines) -> None:
+    """bMPVPE and its kin over rarity regions and tails."""
+    clone = open_clone(root)
+    errors = clone.load("mmhuman3d.core.evaluation.eval_utils")
+    package = clone.modules["mmhuman3d.core.evaluation"]
+    for name in ("keypoint_3d_auc", "keypoint_3d_pck", "keypoint_mpjpe", "vertice_pve"):
+        setattr(package, name, getattr(errors, name))
+    clone.load("mmhuman3d.utils.geometry")
+    dataset = clone.load("mmhuman3d.data.datasets.human_image_dataset").HumanImageDataset
+    folder = write_body(work)
+    (work / "data" / "body_models").mkdir(parents=True)
+    mean = work / "data" / "body_models" / "smpl_mean_params.npz"
+    mean.write_bytes((folder / "smpl_mean_params.npz").read_bytes())
+    rng = np.random.default_rng(0)
+    body = Body(folder)
+    vectors = 0.3 * rng.standard_normal((150, 72)).astype(np.float32) * rng.gamma(2, 1, (150, 1))
+    rows = torch.from_numpy(vectors.astype(np.float32))
+    truth = body(global_orient=rows[:, :3], body_pose=rows[:, 3:], betas=torch.zeros(150, 10))
+    true = 1000 * truth["vertices"].numpy()
+    pred = true + rng.normal(0, 60, true.shape).astype(np.float32)
+    joints = 1000 * truth["joints"].numpy()[:, :14]
+    guess = joints + rng.normal(0, 60, joints.shape).astype(np.float32)
+    given = {"keypoint": (guess, joints, np.ones((150, 14), bool)), "vertice": (pred, true, None)}
+    itself = SimpleNamespace(_parse_result=lambda file, mode: given[mode], body_model=body)
+    with clone.imports(), clone.running(), contextlib.chdir(work):
+        theirs = dict(dataset._report_ihmr(itself, None))
+    with np.load(mean) as file:
+        pose = torch.from_numpy(file["pose"])
+    from models.rotations import matrix_from_6d
+
+    rotations = matrix_from_6d(pose.unflatten(0, (24, 6)))[None]
+    middle = 1000 * SMPL(folder).vertices(rotations, torch.zeros(1, 10))
+    found = {
+        "mpvpe": mean_distance(pred, true),
+        "mpjpe": mean_distance(guess, joints),
+        "pa_mpjpe": pa_mpjpe(guess, joints),
+    }
+    own = mesh_report(found, mean_distance(true, middle.expand(150, -1, -1).numpy()))
+    for name, key in (("bMPVPE", "mpvpe"), ("bMPJPE", "mpjpe"), ("bPA-MPJPE", "pa_mpjpe")):
+        mine = [own[f"b{key}"], own[f"b{key}_tail10"], own[f"b{key}_tail5"]]
+        other = [theirs[f"{name} {group}"] for group in ("All", "Tail 10%", "Tail 5%")]
+        lines.add(f"{name}: all, tail 10%, tail 5%", mine, other, FLOAT32)
+
+
+def settings(root: Path | None, work: Path, lines: Lines) -> None:
+    """What their config of BMC says beside `preset=official`."""
+    clone = open_clone(root)
+    with clone.running():
+        theirs = runpy.run_path(str(clone.folder / CONFIG))
+    own = composed("train", ["experiment=ihmr/bmc", "preset=official"])
+    rates = theirs["optimizer"]
+    pairs = {
+        "epochs": (own.trainer.epochs, theirs["runner"]["max_epochs"]),
+        "learning rate": (own.optim.optimizer.lr, rates["head"]["lr"]),
+        "learning rate of sigma": (own.optim.loss_lr, rates["loss_smpl_pose"]["lr"]),
+        "sigma at the start": (
+            own.loss.likelihood.sigma,
+            theirs["model"]["loss_smpl_pose"]["init_noise_sigma"],
+        ),
+        "image size": (own.dataset.size, theirs["img_res"]),
+    }
+    mine, other = zip(*pairs.values(), strict=True)
+    lines.same(
+        f"IHMR, settings: {', '.join(pairs)}", list(map(float, mine)), list(map(float, other))
+    )
+    shares = theirs["data"]["train"]
+    names = {"h36m": "h36m", "mpi_inf_3dhp": "mpi-inf-3dhp", "lsp": "lsp-orig", "lspet": "lspet"}
+    names |= {"mpii": "mpii", "coco": "coco"}
+    order = [node["dataset_name"] for node in shares["configs"]]
+    probabilities = [own.dataset.train[names[name]].probability for name in order]
+    lines.same("IHMR, shares of the training sets", probabilities, shares["partition"])
+
+
+CHECKS = (losses, sigma, crop, metrics, settings)

@@ -1,0 +1,352 @@
+"""nkolot/SPIN: rotations, camera, body, augmentation, network, losses, fits, evaluation.
+
+The body is the free one of the mini dataset, in SMPL's format. N: people.
+"""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import scipy
+import smplx.body_models
+import torch
+from hydra.utils import instantiate
+from PIL import Image
+from smplx.utils import SMPLOutput, Struct
+from torch import nn
+
+from datasets import crops, ihmr
+from datasets.crops import View
+from engine import bodies, build
+from engine.body_metrics import BodyMetrics
+from engine.run import composed
+from metrics import pa_mpjpe
+from models import SMPL, released
+from models.rotations import matrix_from_6d, matrix_from_axis_angle
+from models.smpl import EVALUATED, JOINT_MAP, SELECTED, project, read_body
+from scripts.released.clones import Clone
+from scripts.released.lines import Lines, rms
+from scripts.released.saved import loaded_outputs
+from synthetic.bodies import write_bodies
+
+FLOAT32 = 1e-5
+TURNS = (View(), View(True, (0.8, 1.1, 1.3), 0.0, 1.0), View(True, (1.0, 1.0, 1.0), 25.0, 1.15))
+
+
+def bytescale(array: np.ndarray) -> Image.Image:
+    """What SciPy 1.2 made of an array: bytes as they are, other numbers stretched to 0..255."""
+    if array.dtype != np.uint8:
+        low, high = array.min(), array.max()
+        array = (array - low) * (255.0 / ((high - low) or 1)) + 0.5
+        array = array.clip(0, 255).astype(np.uint8)
+    return Image.fromarray(array)
+
+
+def old_scipy() -> ModuleType:
+    """scipy.misc as SPIN's imutils needs it: images through PIL."""
+    misc: Any = ModuleType("scipy.misc")
+    bilinear = Image.Resampling.BILINEAR
+    misc.imrotate = lambda array, angle: np.array(bytescale(array).rotate(angle, resample=bilinear))
+    misc.imresize = lambda array, size: np.array(bytescale(array).resize(size[::-1], bilinear))
+    return misc
+
+
+class NoPrior(nn.Module):
+    """SMPLify's pose prior, which the reprojection error does not see."""
+
+    def __init__(self, **options: Any):
+        super().__init__()
+
+    def forward(self, pose: torch.Tensor, betas: torch.Tensor) -> torch.Tensor:
+        return pose.new_zeros(len(pose))
+
+
+def open_clone(root: Path | None) -> Clone:
+    prior: Any = ModuleType("smplify.prior")
+    prior.MaxMixturePrior = NoPrior
+    stand_ins = ["torchgeometry", "utils.renderer", "utils.part_utils", "tensorboardX"]
+    clone = Clone(
+        root, stand_ins=stand_ins, given={"scipy.misc": old_scipy(), prior.__name__: prior}
+    )
+    return clone
+
+
+@contextlib.contextmanager
+def running(clone: Clone) -> Any:
+    with (
+        clone.running(),
+        mock.patch.object(scipy, "misc", old_scipy(), create=True),
+        mock.patch.object(smplx.body_models, "ModelOutput", SMPLOutput, create=True),
+    ):
+        yield
+
+
+def load(clone: Clone, name: str) -> Any:
+    with running(clone):
+        return clone.load(name)
+
+
+def poses(count: int = 8, seed: int = 0) -> torch.Tensor:
+    """(N, 72) axis-angles."""
+    return 0.4 * torch.randn(count, 72, generator=torch.Generator().manual_seed(seed))
+
+
+def matrices(pose: torch.Tensor) -> torch.Tensor:
+    """(N, 72) -> (N, 24, 3, 3)."""
+    return matrix_from_axis_angle(pose.unflatten(-1, (24, 3)))
+
+
+def write_body(work: Path) -> Path:
+    """SPIN's files with a few people of the mini dataset."""
+    counts = {"h36m_train": 12, "coco_2014_train": 8, "3dpw_test": 20}
+    write_bodies(work / "ihmr", counts, size=260, seed=0)
+    return work / "ihmr"
+
+
+def their_body(clone: Clone, folder: Path, gender: str = "neutral") -> Any:
+    """Their SMPL, which is smplx's, filled with the arrays of ours."""
+    module, config = load(clone, "models.smpl"), load(clone, "config")
+    config.JOINT_REGRESSOR_TRAIN_EXTRA = str(folder / "J_regressor_extra.npy")
+    arrays = read_body(folder / f"SMPL_{gender.upper()}.npz")
+    ids = dict(zip(SELECTED, arrays.pop("vertex_ids").tolist(), strict=True))
+    with running(clone):
+        return module.SMPL("", data_struct=Struct(**arrays), vertex_ids=ids, create_transl=False)
+
+
+def geometry(root: Path | None, work: Path, lines: Lines) -> None:
+    """Rotations, the camera, and the orders of joints."""
+    clone = open_clone(root)
+    theirs, constants = load(clone, "utils.geometry"), load(clone, "constants")
+    generator = torch.Generator().manual_seed(0)
+    six = torch.randn(200, 6, generator=generator)
+    vectors = torch.randn(200, 3, generator=generator)
+    points, camera = torch.randn(5, 49, 3, generator=generator), torch.rand(5, 3) + 0.4
+    with running(clone):
+        other = theirs.rot6d_to_rotmat(six), theirs.batch_rodrigues(vectors)
+        place = torch.stack([camera[:, 1], camera[:, 2], 10000 / (224 * camera[:, 0] + 1e-9)], 1)
+        eye = torch.eye(3).expand(5, 3, 3)
+        image = theirs.perspective_projection(points, eye, place, 5000.0, torch.zeros(5, 2)) / 112
+    lines.add("rotation from six numbers", matrix_from_6d(six), other[0], FLOAT32)
+    lines.add("rotation from axis and angle", matrix_from_axis_angle(vectors), other[1], FLOAT32)
+    lines.add("projection with the predicted camera", project(points, camera), image, FLOAT32)
+    ids = [constants.JOINT_MAP[name] for name in constants.JOINT_NAMES]
+    lines.same("49 joints among the body's", JOINT_MAP, ids)
+    lines.same("14 evaluated joints of H36M's 17", EVALUATED, constants.H36M_TO_J14)
+    lines.same("mirrored pose", crops.FLIP_POSE, constants.SMPL_JOINTS_FLIP_PERM)
+    lines.same("mirrored keypoints", crops.FLIP_49, constants.J49_FLIP_PERM)
+
+
+def body(root: Path | None, work: Path, lines: Lines) -> None:
+    """Vertices and joints of posed bodies."""
+    clone, folder = open_clone(root), write_body(work)
+    pose, shape = poses(), torch.randn(8, 10)
+    with running(clone):
+        out = their_body(clone, folder)(
+            betas=shape, body_pose=pose[:, 3:], global_orient=pose[:, :3]
+        )
+    vertices, joints = SMPL(folder)(matrices(pose), shape)
+    lines.add("SMPL, vertices", vertices, out.vertices, 1e-5, "m")
+    lines.add("SMPL, 49 joints", joints, out.joints, 1e-5, "m")
+
+
+def network(root: Path | None, work: Path, lines: Lines) -> None:
+    """HMR, saved by their checkpoint saver and read by ours."""
+    clone, folder = open_clone(root), write_body(work)
+    hmr, saver = load(clone, "models.hmr"), load(clone, "utils.saver")
+    torch.manual_seed(0)
+    images = torch.randn(2, 3, 224, 224)
+    with running(clone), torch.no_grad():
+        model = hmr.hmr(str(folder / "smpl_mean_params.npz"), pretrained=False)
+        model(torch.randn(3, 3, 224, 224))
+        theirs = model.eval()(images)
+        optimizer = torch.optim.Adam(model.parameters())
+        permutation = list(range(5))
+        saver.CheckpointSaver(str(work)).save_checkpoint(
+            {"model": model}, {"optimizer": optimizer}, 1, 2, 64, permutation, 3
+        )
+    path = next(work.glob("*.pt"))
+    own = loaded_outputs(lambda: released.load(path, "spin"), images)
+    for index, what in enumerate(("rotations", "shape", "camera")):
+        mine = own[index] if len(own) else []
+        lines.add(f"HMR from a checkpoint of their saver: {what}", mine, theirs[index], FLOAT32)
+
+
+def samples(root: Path | None, work: Path, lines: Lines) -> None:
+    """A person as the loader gives it: as it is, mirrored, and turned, mirrored and scaled."""
+    clone, folder = open_clone(root), write_body(work)
+    dataset, config = load(clone, "datasets.base_dataset"), load(clone, "config")
+    config.DATASET_FILES[1]["h36m"] = str(folder / "h36m_train.npz")
+    cfg = composed("train", ["experiment=ihmr/spin", f"++paths.ihmr={folder}"])
+    npz, found = cfg.dataset.train.h36m.npz, ihmr_images(folder)
+    config.DATASET_FOLDERS["h36m"] = str(found)
+    people = ihmr.read_people(npz, found)
+    with running(clone):
+        theirs = dataset.BaseDataset(None, "h36m", is_train=True)
+    for view in TURNS:
+        item = released_item(clone, theirs, view)
+        own = ihmr.split_target(torch.from_numpy(ihmr.target(people, 0, view))[None])
+        what = "a person" if view == View() else "mirrored"
+        what = f"{what}, turned by 25 degrees, scaled by 1.15" if view.rotation else what
+        true = matrices(item["pose"][None]).flatten(1)
+        lines.add(f"loader, {what}: pose", own["pose"], true, 1e-5, "")
+        lines.add(f"loader, {what}: 3-D joints", own["joints"], item["pose_3d"], 1e-5, "m")
+        lines.add(
+            f"loader, {what}: keypoints in the crop",
+            own["keypoints"],
+            item["keypoints"],
+            1e-5,
+            "of 2",
+            deviation="Keypoints",
+            bound=4 / 224,
+        )
+        image = crops.crop(read_image(people, 0), people.center[0], people.scale[0], view, 224)
+        planes = (image.transpose(2, 0, 1) / 255 - MEAN) / STD
+        name = f"loader, {what}: image, rms"
+        options = {"deviation": "Crops", "bound": 0.25}
+        lines.add(name, rms(planes, item["img"]), 0.0, 1e-5, "std", **options)
+
+
+MEAN, STD = (np.array(x)[:, None, None] for x in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+
+
+def ihmr_images(folder: Path) -> Path:
+    """The folder that the npz's image names start from."""
+    with np.load(folder / "h36m_train.npz", allow_pickle=False) as file:
+        name = str(file["imgname"][0])
+    return next(path for path in (folder, *folder.iterdir()) if (path / name).is_file())
+
+
+def read_image(people: ihmr.People, row: int) -> np.ndarray:
+    return np.array(Image.open(people.images / str(people.imgname[row])).convert("RGB"))
+
+
+def released_item(clone: Clone, dataset: Any, view: View) -> dict:
+    drawn = (int(view.flip), np.array(view.gain), view.rotation, view.scale)
+    with running(clone), mock.patch.object(dataset, "augm_params", lambda: drawn):
+        return dataset[0]
+
+
+def prepared(clone: Clone, work: Path) -> tuple[Any, Path, torch.Tensor, torch.Tensor, dict]:
+    """The objective of `preset=paper`, and a batch of people with predictions (N, 229)."""
+    folder = write_body(work)
+    overrides = ["experiment=ihmr/spin_rt", "preset=paper", f"++paths.ihmr={folder}"]
+    objective, pred, target = objective_of(overrides, folder)
+    return objective, folder, pred, target, ihmr.split_target(target)
+
+
+def objective_of(overrides: list[str], folder: Path) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """An objective without its network, predictions (N, 229) and targets (N, T)."""
+    cfg = composed("train", overrides)
+    people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
+    rows = [ihmr.target(people, row, TURNS[row % 3]) for row in range(12)]
+    target = torch.from_numpy(np.stack(rows))
+    generator = torch.Generator().manual_seed(1)
+    true = ihmr.split_target(target)
+    pose = matrices(poses(12, seed=2)).flatten(1)
+    shape = true["shape"] + 0.3 * torch.randn(12, 10, generator=generator)
+    camera = torch.tensor([0.9, 0.0, 0.1]) + 0.1 * torch.rand(12, 3, generator=generator)
+    labels = true["pose"].numpy()
+    loss = build._loss(cfg, labels, None)[0]
+    objective = instantiate(cfg.objective, model=nn.Identity(), loss=loss)
+    return objective, torch.cat([pose, shape, camera], 1), target
+
+
+def losses(root: Path | None, work: Path, lines: Lines) -> None:
+    """The terms of SPIN's loss, which `preset=paper` keeps."""
+    clone = open_clone(root)
+    trainer = load(clone, "train.trainer").Trainer
+    objective, folder, pred, target, true = prepared(clone, work)
+    parts = objective.parts(pred, target)
+    pose, shape, camera = pred.split((216, 10, 3), 1)
+    joints = SMPL(folder)(pose.unflatten(1, (24, 3, 3)), shape)[1]
+    itself = SimpleNamespace(
+        criterion_keypoints=nn.MSELoss(reduction="none"), criterion_regr=nn.MSELoss(), device="cpu"
+    )
+    image, known = project(joints, camera), torch.ones(12)
+    axis_angles = torch.from_numpy(np.stack([rotvec(row) for row in true["pose"]])).float()
+    with running(clone):
+        keypoints = true["keypoints"].unflatten(1, (49, 3))
+        points = true["joints"].unflatten(1, (24, 4))
+        theirs = {
+            "keypoints": trainer.keypoint_loss(itself, image, keypoints, 0.0, 1.0),
+            "joints": trainer.keypoint_3d_loss(itself, joints, points, known),
+        }
+        rotations = pose.unflatten(1, (24, 3, 3))
+        theirs["pose"], theirs["shape"] = trainer.smpl_losses(
+            itself, rotations, shape, axis_angles, true["shape"], known
+        )
+    for name, value in theirs.items():
+        lines.add(f"loss of {name} (preset=paper)", parts[name], value, FLOAT32)
+
+
+def rotvec(row: torch.Tensor) -> np.ndarray:
+    """(216,) -> (72,)."""
+    from models.rotations import axis_angle_from_matrix
+
+    return axis_angle_from_matrix(row.unflatten(0, (24, 3, 3))).flatten().numpy()
+
+
+def fits(root: Path | None, work: Path, lines: Lines) -> None:
+    """How far static fits reproject from the keypoints; a fit counts below 100 pixels^2."""
+    clone, folder = open_clone(root), write_body(work)
+    smplify, geometry = load(clone, "smplify.smplify"), load(clone, "utils.geometry")
+    pose, shape = poses(12, seed=3), torch.randn(12, 10)
+    joints = SMPL(folder)(matrices(pose), shape)[1]
+    camera = torch.tensor([0.9, 0.0, 0.1]).expand(12, 3)
+    seen = project(joints, camera) + 0.05 * torch.randn(12, 49, 2)
+    keypoints = torch.cat([seen, torch.rand(12, 49, 1)], -1)
+    made = their_body(clone, folder)
+    with running(clone), mock.patch.object(smplify, "SMPL", lambda *args, **kwargs: made):
+        fitter = smplify.SMPLify(device=torch.device("cpu"))
+        pixels = keypoints.clone()
+        pixels[..., :2] = 112 * (pixels[..., :2] + 1)
+        place = geometry.estimate_translation(joints, pixels, focal_length=5000.0, img_size=224.0)
+        centre = torch.full((12, 2), 112.0)
+        theirs = fitter.get_fitting_loss(pose, shape, place, centre, pixels).mean(-1)
+    own = bodies.fit_error(joints, keypoints.flatten(1))
+    lines.add("reprojection error of a static fit", own, theirs, 1e-4)
+
+
+def evaluation(root: Path | None, work: Path, lines: Lines) -> None:
+    """Procrustes, and their whole evaluation on people in the format of 3DPW."""
+    clone, folder = open_clone(root), write_body(work)
+    utils, config = load(clone, "utils.pose_utils"), load(clone, "config")
+    a, b = np.random.default_rng(0).normal(0, 0.3, (2, 50, 14, 3))
+    with running(clone):
+        theirs = utils.reconstruction_error(a, b, reduction=None)
+    lines.add("PA-MPJPE of random joints", pa_mpjpe(a, b), theirs, FLOAT32)
+    script = load(clone, "eval")
+    config.JOINT_REGRESSOR_H36M = str(folder / "J_regressor_h36m.npy")
+    config.DATASET_FILES[0]["3dpw"] = str(folder / "3dpw_test.npz")
+    config.DATASET_FOLDERS["3dpw"] = str(ihmr_images(folder))
+    made = {gender: their_body(clone, folder, gender) for gender in ("neutral", "male", "female")}
+    pred = torch.cat([matrices(poses(20, seed=4)).flatten(1), torch.randn(20, 10)], 1)
+    rotations, shape = pred[:, :216].unflatten(1, (24, 3, 3)), pred[:, 216:]
+
+    class Fixed(nn.Module):
+        def forward(self, images: torch.Tensor) -> tuple:
+            return rotations, shape, torch.zeros(len(images), 3)
+
+    said = io.StringIO()
+    bodies_of = mock.patch.object(script, "SMPL", lambda *a, gender="neutral", **k: made[gender])
+    with running(clone), bodies_of, contextlib.redirect_stdout(said):
+        dataset = load(clone, "datasets.base_dataset").BaseDataset(None, "3dpw", is_train=False)
+        script.run_evaluation(Fixed(), "3dpw", dataset, None, batch_size=20, num_workers=0)
+    told = [
+        float(x) for x in re.findall(r"(?:MPJPE|Reconstruction Error): ([\d.]+)", said.getvalue())
+    ]
+    people = ihmr.read_people(folder / "3dpw_test.npz", ihmr_images(folder))
+    target = np.stack([ihmr.target(people, row, View()) for row in range(20)])
+    metrics = BodyMetrics(folder, folder / "smpl_mean_params.npz", "neutral", 64)
+    metrics.update(torch.cat([pred, torch.zeros(20, 3)], 1), torch.from_numpy(target))
+    report = metrics.compute()
+    lines.add("evaluation on 3DPW: MPJPE", report["mpjpe"], told[-2], FLOAT32)
+    lines.add("evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], told[-1], FLOAT32)
+
+
+CHECKS = (geometry, body, network, samples, losses, fits, evaluation)
