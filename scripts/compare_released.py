@@ -1,6 +1,7 @@
-"""Run the released code beside ours on the same inputs: one line for each quantity.
+r"""Run the released code beside ours on the same inputs: one line for each quantity.
 
-    python scripts/compare_released.py balanced_mse=<clone> dir=<clone> spin=<clone> mmhuman3d=<clone>
+    python scripts/compare_released.py balanced_mse=<clone> dir=<clone> spin=<clone> \
+        mmhuman3d=<clone>
 
 The clones are the user's, of the repositories that configs/compare_released.yaml names. What is
 missing (a clone, a package that its code needs) is skipped by name. The exit code is 1 if a line
@@ -26,8 +27,8 @@ from omegaconf import DictConfig  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from engine import tables  # noqa: E402
-from engine.files import whole  # noqa: E402
+from datasets.files import whole  # noqa: E402
+from engine import provenance  # noqa: E402
 from scripts.released.clones import Missing, commit  # noqa: E402
 from scripts.released.lines import COLUMNS, Line, Lines, reasons  # noqa: E402
 
@@ -83,8 +84,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     text = [
         "# The released code, number by number",
         "",
-        "Made by `scripts/compare_released.py` ([how to run it](protocol.md#compare-with-the-released-code)); "
-        "not written by hand. The released code itself was run beside ours on the same inputs.",
+        "The released code itself, run beside ours on the same inputs. Made by "
+        "`scripts/compare_released.py`; [the protocol](protocol.md) says how to run it.",
         "",
         f"{len(rows)} quantities: {counts}.",
     ]
@@ -124,7 +125,7 @@ def written(
         "lines": [{**line.plain(), "cells": line.cells()} for line in found],
         "deviations": {name: listed[name] for name in used if name is not None},
         "skipped": skipped,
-        "meta": {**tables.meta(seconds), "clones": given},
+        "meta": {**provenance.meta(seconds), "clones": given},
     }
 
 

@@ -91,9 +91,8 @@ class Clone:
             try:
                 return importlib.import_module(name)
             except ModuleNotFoundError as error:
-                what = f"no module {error.name}"
-                own = str(error.name).partition(".")[0] in self.names
-                raise Missing(what if own else f"{what}, which its {name} needs") from error
+                what, asked = f"no module {error.name}", str(name).startswith(str(error.name))
+                raise Missing(what if asked else f"{what}, which its {name} needs") from error
 
     @contextlib.contextmanager
     def imports(self) -> Iterator[None]:

@@ -39,11 +39,11 @@ def compare(
     told = theirs.running_mean, theirs.running_var
     pairs = [(a[: len(seen)][seen], b[seen]) for a, b in zip(found[:2], told, strict=True)]
     sides = [[pair[side] for pair in pairs] for side in (0, 1)]
-    lines.add(f"FDS of {name}: mean and variance of the bins", *sides, 1e-4)
+    lines.add(f"FDS of {name}: mean and variance of the bins", sides[0], sides[1], 1e-4)
     told = theirs.smoothed_mean_last_epoch, theirs.smoothed_var_last_epoch
     pairs = [(a[: len(seen)][seen], b[seen]) for a, b in zip(found[2:], told, strict=True)]
     sides = [[pair[side] for pair in pairs] for side in (0, 1)]
-    lines.add(f"FDS of {name}: smoothed statistics", *sides, 1e-4, **LISTED)
+    lines.add(f"FDS of {name}: smoothed statistics", sides[0], sides[1], 1e-4, **LISTED)
     if made.ndim == 4:
         made = made.permute(0, 2, 3, 1).reshape(-1, WIDTH)
     lines.add(f"FDS of {name}: smoothed features", own(*rows[1]), made, 1e-4, **LISTED)

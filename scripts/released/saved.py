@@ -1,4 +1,4 @@
-"""Checkpoints as the released code saves them: numpy scalars among the tensors, in two spellings."""
+"""Checkpoints as the released code saves them: with numpy scalars, which have two spellings."""
 
 import zipfile
 from collections.abc import Callable

@@ -22,15 +22,16 @@ from torch import nn
 
 from datasets import crops, ihmr
 from datasets.crops import View
-from engine import bodies, build
-from engine.body_metrics import BodyMetrics
+from engine import build
+from engine.benchmarks.bodies import task
+from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.run import composed
 from metrics import pa_mpjpe
 from models import SMPL, released
-from models.rotations import matrix_from_6d, matrix_from_axis_angle
+from models.rotations import axis_angle_from_matrix, matrix_from_6d, matrix_from_axis_angle
 from models.smpl import EVALUATED, JOINT_MAP, SELECTED, project, read_body
 from scripts.released.clones import Clone
-from scripts.released.lines import Lines, rms
+from scripts.released.lines import Lines
 from scripts.released.saved import loaded_outputs
 from synthetic.bodies import write_bodies
 
@@ -176,59 +177,11 @@ def network(root: Path | None, work: Path, lines: Lines) -> None:
         lines.add(f"HMR from a checkpoint of their saver: {what}", mine, theirs[index], FLOAT32)
 
 
-def samples(root: Path | None, work: Path, lines: Lines) -> None:
-    """A person as the loader gives it: as it is, mirrored, and turned, mirrored and scaled."""
-    clone, folder = open_clone(root), write_body(work)
-    dataset, config = load(clone, "datasets.base_dataset"), load(clone, "config")
-    config.DATASET_FILES[1]["h36m"] = str(folder / "h36m_train.npz")
-    cfg = composed("train", ["experiment=ihmr/spin", f"++paths.ihmr={folder}"])
-    npz, found = cfg.dataset.train.h36m.npz, ihmr_images(folder)
-    config.DATASET_FOLDERS["h36m"] = str(found)
-    people = ihmr.read_people(npz, found)
-    with running(clone):
-        theirs = dataset.BaseDataset(None, "h36m", is_train=True)
-    for view in TURNS:
-        item = released_item(clone, theirs, view)
-        own = ihmr.split_target(torch.from_numpy(ihmr.target(people, 0, view))[None])
-        what = "a person" if view == View() else "mirrored"
-        what = f"{what}, turned by 25 degrees, scaled by 1.15" if view.rotation else what
-        true = matrices(item["pose"][None]).flatten(1)
-        lines.add(f"loader, {what}: pose", own["pose"], true, 1e-5, "")
-        lines.add(f"loader, {what}: 3-D joints", own["joints"], item["pose_3d"], 1e-5, "m")
-        lines.add(
-            f"loader, {what}: keypoints in the crop",
-            own["keypoints"],
-            item["keypoints"],
-            1e-5,
-            "of 2",
-            deviation="Keypoints",
-            bound=4 / 224,
-        )
-        image = crops.crop(read_image(people, 0), people.center[0], people.scale[0], view, 224)
-        planes = (image.transpose(2, 0, 1) / 255 - MEAN) / STD
-        name = f"loader, {what}: image, rms"
-        options = {"deviation": "Crops", "bound": 0.25}
-        lines.add(name, rms(planes, item["img"]), 0.0, 1e-5, "std", **options)
-
-
-MEAN, STD = (np.array(x)[:, None, None] for x in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
-
-
 def ihmr_images(folder: Path) -> Path:
     """The folder that the npz's image names start from."""
     with np.load(folder / "h36m_train.npz", allow_pickle=False) as file:
         name = str(file["imgname"][0])
     return next(path for path in (folder, *folder.iterdir()) if (path / name).is_file())
-
-
-def read_image(people: ihmr.People, row: int) -> np.ndarray:
-    return np.array(Image.open(people.images / str(people.imgname[row])).convert("RGB"))
-
-
-def released_item(clone: Clone, dataset: Any, view: View) -> dict:
-    drawn = (int(view.flip), np.array(view.gain), view.rotation, view.scale)
-    with running(clone), mock.patch.object(dataset, "augm_params", lambda: drawn):
-        return dataset[0]
 
 
 def prepared(clone: Clone, work: Path) -> tuple[Any, Path, torch.Tensor, torch.Tensor, dict]:
@@ -286,8 +239,6 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
 
 def rotvec(row: torch.Tensor) -> np.ndarray:
     """(216,) -> (72,)."""
-    from models.rotations import axis_angle_from_matrix
-
     return axis_angle_from_matrix(row.unflatten(0, (24, 3, 3))).flatten().numpy()
 
 
@@ -301,14 +252,14 @@ def fits(root: Path | None, work: Path, lines: Lines) -> None:
     seen = project(joints, camera) + 0.05 * torch.randn(12, 49, 2)
     keypoints = torch.cat([seen, torch.rand(12, 49, 1)], -1)
     made = their_body(clone, folder)
-    with running(clone), mock.patch.object(smplify, "SMPL", lambda *args, **kwargs: made):
+    with running(clone), mock.patch.object(smplify, "SMPL", return_value=made):
         fitter = smplify.SMPLify(device=torch.device("cpu"))
         pixels = keypoints.clone()
         pixels[..., :2] = 112 * (pixels[..., :2] + 1)
         place = geometry.estimate_translation(joints, pixels, focal_length=5000.0, img_size=224.0)
         centre = torch.full((12, 2), 112.0)
         theirs = fitter.get_fitting_loss(pose, shape, place, centre, pixels).mean(-1)
-    own = bodies.fit_error(joints, keypoints.flatten(1))
+    own = task.fit_error(joints, keypoints.flatten(1))
     lines.add("reprojection error of a static fit", own, theirs, 1e-4)
 
 
@@ -349,4 +300,4 @@ def evaluation(root: Path | None, work: Path, lines: Lines) -> None:
     lines.add("evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], told[-1], FLOAT32)
 
 
-CHECKS = (geometry, body, network, samples, losses, fits, evaluation)
+CHECKS = (geometry, body, network, losses, fits, evaluation)
