@@ -4,7 +4,6 @@ mmcv and the parts of MMHuman3D that need pytorch3d are not needed: the body is 
 mini dataset, the camera of its fits a plain pinhole. N: people.
 """
 
-import contextlib
 import runpy
 from pathlib import Path
 from types import ModuleType
@@ -188,9 +187,8 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
         targets = theirs.run_registration(made, given)
         found = theirs.compute_losses(made, targets)
     body_joints = SMPL(folder)(true["pose"].unflatten(1, (24, 3, 3)), shape)[1]
-    with contextlib.suppress(AttributeError):
-        error = objective.counting.fit_error(body_joints, true["keypoints"])
-        lines.add("IHMR, reprojection error of a static fit", error, heard[0], 1e-4)
+    error = objective.counting.fit_error(body_joints, true["keypoints"])
+    lines.add("IHMR, reprojection error of a static fit", error, heard[0], 1e-4)
     own = objective.known(true)
     lines.same("IHMR, whose pose and shape count", own.numpy(), targets["valid_fit"].numpy())
     parts = objective.parts(pred, target)

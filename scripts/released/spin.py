@@ -23,7 +23,6 @@ from torch import nn
 from datasets import crops, ihmr
 from datasets.crops import View
 from engine import build
-from engine.benchmarks.bodies import task
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.run import composed
 from metrics import pa_mpjpe
@@ -184,7 +183,7 @@ def ihmr_images(folder: Path) -> Path:
     return next(path for path in (folder, *folder.iterdir()) if (path / name).is_file())
 
 
-def prepared(clone: Clone, work: Path) -> tuple[Any, Path, torch.Tensor, torch.Tensor, dict]:
+def prepared(work: Path) -> tuple[Any, Path, torch.Tensor, torch.Tensor, dict]:
     """The objective of `preset=paper`, and a batch of people with predictions (N, 229)."""
     folder = write_body(work)
     overrides = ["experiment=ihmr/spin_rt", "preset=paper", f"++paths.ihmr={folder}"]
@@ -213,7 +212,7 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
     """The terms of SPIN's loss, which `preset=paper` keeps."""
     clone = open_clone(root)
     trainer = load(clone, "train.trainer").Trainer
-    objective, folder, pred, target, true = prepared(clone, work)
+    objective, folder, pred, target, true = prepared(work)
     parts = objective.parts(pred, target)
     pose, shape, camera = pred.split((216, 10, 3), 1)
     joints = SMPL(folder)(pose.unflatten(1, (24, 3, 3)), shape)[1]
@@ -259,7 +258,7 @@ def fits(root: Path | None, work: Path, lines: Lines) -> None:
         place = geometry.estimate_translation(joints, pixels, focal_length=5000.0, img_size=224.0)
         centre = torch.full((12, 2), 112.0)
         theirs = fitter.get_fitting_loss(pose, shape, place, centre, pixels).mean(-1)
-    own = task.fit_error(joints, keypoints.flatten(1))
+    own = prepared(work)[0].counting.fit_error(joints, keypoints.flatten(1))
     lines.add("reprojection error of a static fit", own, theirs, 1e-4)
 
 

@@ -53,7 +53,7 @@ def samples(root: Path | None, work: Path, lines: Lines) -> None:
         image = crops.crop(read_image(people, 0), people.center[0], people.scale[0], view, 224)
         planes = (image.transpose(2, 0, 1) / 255 - MEAN) / STD
         name = f"loader, {what}: image, rms"
-        options = {"deviation": "Crops", "bound": 0.25}
+        options = {"deviation": "Crop", "bound": 0.25}
         lines.add(name, rms(planes, item["img"]), 0.0, 1e-5, "std", **options)
 
 
