@@ -1,7 +1,8 @@
 """What is seen when, as a function of (seed, epoch) alone; so a killed run can go on where it was.
 
 An epoch is a shuffle of the N samples, cut into ceil(N / B) batches whose sizes differ by at most
-one (no tiny last batch, nothing dropped). A batch is one optimiser step over all ranks: it is cut
+one (no tiny last batch, nothing dropped), or, as in the released code, into batches of B and the
+rest. A batch is one optimiser step over all ranks: it is cut
 into `accumulate` parts, each part into one share per rank. So the samples of a step do not depend
 on how many devices there are.
 
@@ -25,7 +26,8 @@ Key = tuple[int, int]  # epoch, index
 class Order(Sampler[list[Key]]):
     """The batch sampler of training: yields this rank's share of every part of every batch.
 
-    With `epoch_size` an epoch is that many samples, the first of the shuffle. `epoch` and `start`
+    With `epoch_size` an epoch is that many samples, the first of the shuffle; `even` says how it
+    is cut. `epoch` and `start`
     (the first batch to give) are set before each pass.
     """
 
@@ -38,18 +40,21 @@ class Order(Sampler[list[Key]]):
         rank: int = 0,
         world: int = 1,
         epoch_size: int | None = None,
+        even: bool = True,
     ):
         self.size, self.seed, self.accumulate = size, seed, accumulate
+        self.batch_size, self.even = batch_size, even
         self.rank, self.world = rank, world
         self.drawn = size if epoch_size is None else min(size, epoch_size)
         self.steps = -(-self.drawn // batch_size)
         self.epoch, self.start = 0, 0
-        smallest = self.drawn // self.steps
+        smallest = self.drawn // self.steps if even else self.drawn - (self.steps - 1) * batch_size
         if smallest < accumulate * world:
             raise ValueError(
                 f"{self.drawn} samples in batches of {batch_size} leave {smallest} for a step, "
                 f"which cannot be shared by {world} devices times {accumulate} accumulation parts; "
-                "raise trainer.batch_size or lower trainer.accumulate or trainer.devices."
+                "raise trainer.batch_size, lower trainer.accumulate or trainer.devices, or set "
+                "trainer.even_batches=true."
             )
 
     def permutation(self) -> np.ndarray:
@@ -58,7 +63,10 @@ class Order(Sampler[list[Key]]):
 
     def batches(self) -> list[np.ndarray]:
         """The samples of each step, over all ranks."""
-        return np.array_split(self.permutation(), self.steps)
+        if self.even:
+            return np.array_split(self.permutation(), self.steps)
+        cuts = self.batch_size * np.arange(1, self.steps)
+        return np.split(self.permutation(), cuts)
 
     def parts(self, batch: np.ndarray) -> list[np.ndarray]:
         """The accumulation parts of one batch, over all ranks."""

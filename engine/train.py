@@ -75,6 +75,7 @@ class Loop:
             rank,
             world,
             trainer.epoch_size,
+            trainer.even_batches,
         )
         self.loader = training_loader(splits["train"], self.order, workers, pin)
         self.evaluations = {

@@ -9,13 +9,19 @@ and in the next epoch every feature is moved from its bin's statistics to the sm
 
     z~ = sqrt(v~_b / v_b) (z - m_b) + m~_b.
 
+The kernel is that of the released code, an impulse filtered within its own window; at the ends the
+bins are mirrored.
+
 Deviation: DIR makes a second pass over the training set for the statistics; here they are summed up
-during the epoch itself, which costs nothing and sees the same images.
+during the epoch itself, which costs nothing and sees the same images. They are used in the next
+epoch, in DIR's code one epoch later. Bins that have never been seen take no part in the smoothing.
 
 N: images; F: feature width; B: label bins.
 """
 
+import numpy as np
 import torch
+from scipy.ndimage import gaussian_filter1d
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -27,6 +33,7 @@ class FDS(nn.Module):
         width: F.
         low, high, step: bins [low, low + step), ... up to high; labels outside go to the end bins.
         kernel_size, kernel_sigma: the Gaussian kernel over bins.
+        clip: the least and the greatest change of a variance.
         momentum: how much of the running statistics an epoch keeps.
         first_epoch: the first epoch whose features are smoothed.
     """
@@ -50,6 +57,7 @@ class FDS(nn.Module):
         step: float = 1.0,
         kernel_size: int = 5,
         kernel_sigma: float = 2.0,
+        clip: tuple[float, float] = (0.1, 10.0),
         momentum: float = 0.9,
         first_epoch: int = 1,
     ):
@@ -60,10 +68,15 @@ class FDS(nn.Module):
                 f"got {kernel_size} and {first_epoch}"
             )
         bins = round((high - low) / step)
-        self.low, self.step = low, step
+        if bins <= kernel_size // 2:
+            raise ValueError(
+                f"FDS mirrors {kernel_size // 2} bins at the ends, so it needs more of them than "
+                f"the {bins} between {low} and {high}"
+            )
+        self.low, self.step, self.clip = low, step, (clip[0], clip[1])
         self.momentum, self.first_epoch = momentum, first_epoch
-        offsets = torch.arange(kernel_size) - kernel_size // 2
-        kernel = torch.exp(-0.5 * (offsets / kernel_sigma) ** 2)
+        impulse = np.arange(kernel_size) == kernel_size // 2
+        kernel = torch.from_numpy(gaussian_filter1d(impulse.astype(np.float32), kernel_sigma))
         self.register_buffer("kernel", kernel / kernel.sum(), persistent=False)
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
         self.register_buffer("mean", torch.zeros(bins, width))
@@ -82,7 +95,7 @@ class FDS(nn.Module):
         self._collect(features.detach().float(), place)
         if int(self.epoch) < self.first_epoch:
             return features
-        ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(0.1, 10)  # DIR's bounds
+        ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(*self.clip)
         mean, ratio = self.mean[place].to(features), ratio[place].to(features)
         return (features - mean) * ratio.sqrt() + self.smooth_mean[place].to(features)
 
@@ -124,4 +137,5 @@ class FDS(nn.Module):
     def _convolve(self, table: Tensor) -> Tensor:
         columns = table.T[:, None]  # (F, 1, B)
         pad = len(self.kernel) // 2
-        return functional.conv1d(columns, self.kernel[None, None], padding=pad)[:, 0].T
+        columns = functional.pad(columns, (pad, pad), mode="reflect")
+        return functional.conv1d(columns, self.kernel[None, None])[:, 0].T

@@ -12,7 +12,7 @@ from tests.engine.tiny import config, depth_config
 
 EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix(""))
-    for path in (CONFIGS / "experiment" / "imdb_wiki").rglob("*.yaml")
+    for path in (CONFIGS / "experiment").rglob("*.yaml")
 )
 PRESETS = ("paper", "official", "laptop")
 

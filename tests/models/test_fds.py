@@ -29,10 +29,16 @@ def test_against_loops():
 
     mean = np.stack([z[target == b].mean(0) for b in range(bins)])
     var = np.stack([z[target == b].var(0, ddof=1) for b in range(bins)])
-    kernel = np.exp(-0.5 * np.array([-1.0, 0.0, 1.0]) ** 2)
+    bell = np.exp(-0.5 * np.arange(-4.0, 5.0) ** 2)  # scipy cuts it off at 4 sigma
+    bell = bell / bell.sum()
+    window = [d for d in range(-13, 14)]  # the impulse and its mirror images, three bins apart
+    kernel = [
+        sum(bell[4 + d - o] for d in window if d % 3 == 0 and abs(d - o) <= 4) for o in (-1, 0, 1)
+    ]
     for i in range(n):
         b = int(target[i])
-        near = [(kernel[o + 1], b + o) for o in (-1, 0, 1) if 0 <= b + o < bins]
+        # the bins mirrored at the ends, without repeating the last one
+        near = [(kernel[o + 1], bins - 1 - abs(bins - 1 - abs(b + o))) for o in (-1, 0, 1)]
         total = sum(k for k, _ in near)
         m = sum(k * mean[c] for k, c in near) / total
         v = sum(k * var[c] for k, c in near) / total
@@ -42,8 +48,36 @@ def test_against_loops():
         )  # float32 sums of squares
 
 
+# The first eight features that the released modules give for those of the test below, and the sum
+# of squares of all: of ages 0..7, and of depths in 0.1 m bins from 0.75 m on.
+AGES = [[2.10618, 2.07646], [5.04337, 5.36483], [8.50612, 3.91574], [11.32113, 10.09466]]
+AGES += [[14.0013, 22.97055], [21.73277, 24.09723], [30.88815, 29.51802], [38.83767, 40.95039]]
+DEPTHS = [[2.1005, 2.07646], *AGES[1:]]  # another bound of the variance's change
+
+
+@pytest.mark.parametrize(
+    ("options", "scale", "first", "squares"),
+    [
+        ({"low": 0, "high": 8}, 1.0, AGES, 56787.7422),
+        ({"low": 0.7, "high": 1.5, "step": 0.1, "clip": (0.2, 5)}, 0.1, DEPTHS, 56783.8477),
+    ],
+    ids=["ages", "depths"],
+)
+def test_numbers_of_the_released_code(options, scale, first, squares):
+    i = torch.arange(64.0)
+    label = i % 8
+    z = torch.stack([torch.sin(i * (j + 1)) * (1 + label) + label**2 for j in range(2)], 1)
+    target = label[:, None] if scale == 1 else (0.75 + label[:, None] / 10)
+    fds = FDS(2, kernel_size=5, kernel_sigma=2.0, **options)
+    epoch(fds, z, target)
+    got = fds(z, target)
+    # 3e-5: variances from float32 sums of squares
+    np.testing.assert_allclose(got[:8], first, rtol=3e-5, atol=3e-5)
+    assert got.square().sum().item() == pytest.approx(squares, rel=3e-5)
+
+
 def test_statistics_are_a_running_mean():
-    fds = FDS(1, 0, 2, momentum=0.9)
+    fds = FDS(1, 0, 4, momentum=0.9)
     target = torch.zeros(4, 1)
     epoch(fds, torch.tensor([[1.0], [1.0], [3.0], [3.0]]), target)
     assert fds.mean[0].item() == pytest.approx(2)  # the first epoch is taken as it is
