@@ -20,7 +20,7 @@ def read(path: Path) -> dict[str, list[str]]:
         rows = [row for row in csv.reader(file, delimiter=mark) if row]
     if not rows:
         raise ValueError("expected a header and at least one row, got an empty file")
-    bare = all(_is_number(cell) for cell in rows[0])
+    bare = all(is_number(cell) for cell in rows[0])
     names = [str(i) for i in range(len(rows[0]))] if bare else [cell.strip() for cell in rows[0]]
     rows = rows if bare else rows[1:]
     for number, row in enumerate(rows, 1 if bare else 2):
@@ -39,15 +39,15 @@ def numbers(path: Path, column: str | None = None) -> NDArray[np.float64]:
     if name not in columns:
         raise ValueError(f"there is no column {name!r}; choose out of {listed}")
     cells = columns[name]
-    texts = [cell for cell in cells if not _is_number(cell) and cell.lower() not in MISSING]
+    texts = [cell for cell in cells if not is_number(cell) and cell.lower() not in MISSING]
     if texts:
         raise ValueError(
             f"expected numbers in column {name!r}; {len(texts)} cells are not, such as {texts[0]!r}"
         )
-    return np.array([float(cell) if _is_number(cell) else np.nan for cell in cells])
+    return np.array([float(cell) if is_number(cell) else np.nan for cell in cells])
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:

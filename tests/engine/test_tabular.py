@@ -1,0 +1,103 @@
+"""The experiment on tables: folds, weights, the summary, a tiny run, and bad files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets.tabular import load
+from engine.benchmarks import tabular
+from metrics.rare import rare_report, relevance
+
+TINY = tabular.Settings(2, 5, 4, 0.1, 2, (1.0,), 5, (), 3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name in ("one", "two"):
+        x = rng.normal(size=(60, 2))
+        y = np.exp(x[:, 0]) + 0.1 * rng.normal(size=60)
+        lines = [
+            f"{a:.4f},{b:.4f},{c:.4f},{'red' if c > 0 else 'blue'}"
+            for a, (b, c) in zip(y, x, strict=True)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["y,x1,x2,colour", *lines]))
+    return tmp_path
+
+
+def test_a_tiny_run_gives_a_table_tests_and_a_figure(folder: Path):
+    paths = sorted(folder.glob("*.csv"))
+    found = {p.stem: tabular.run_set(p, None, None, TINY, lambda what: None) for p in paths}
+    table = tabular.summary(found)
+    assert set(table["rows"]) >= {"L2 (trees)", "DenseWeight (trees)", "Balanced (network)"}
+    assert table["rows"]["L2 (trees)"]["bMAE"]["seeds"] == 2
+    ranks = [cells["rank by RMSE"]["mean"] for cells in table["rows"].values()]
+    assert sum(ranks) == pytest.approx(21)  # 1 + ... + 6, whatever the errors are
+    assert all(0 <= test["p"] <= 1 for test in table["tests"].values())
+    assert list(tabular.figures(found)) == ["gain"]
+
+
+def test_folds_have_the_same_labels_everywhere():
+    labels = np.random.default_rng(0).exponential(size=101)
+    fold = tabular.stratified_folds(labels, 5, seed=0)
+    counts = np.bincount(fold)
+    assert counts.min() >= 20
+    assert counts.max() <= 21
+    highest = np.argsort(labels)[-6:-1]
+    assert set(fold[highest]) == {0, 1, 2, 3, 4}
+    assert (fold != tabular.stratified_folds(labels, 5, seed=1)).any()
+
+
+def test_dense_weights_fall_with_the_density():
+    labels = np.concatenate([np.zeros(90) + np.linspace(0, 1, 90), [5.0]])
+    weights = tabular.dense_weights(labels)
+    assert weights.mean() == pytest.approx(1)
+    assert weights[-1] == weights.max()
+
+
+def test_relevance_and_balanced_errors_by_hand():
+    train = np.array([0.0, 1, 2, 3, 4, 100])
+    # the box reaches from 1.25 to 3.75 and its whiskers to 0 and 4: only above are outliers
+    assert relevance(np.array([0.0, 2.5, 4.0, 100.0]), train).tolist() == [0, 0, 1, 1]
+    assert relevance(np.array([3.25]), train) == pytest.approx(0.5)
+    report = rare_report([1.0, 1.0, 90.0], [0.0, 0.0, 100.0], train)
+    assert report["bmae"] == pytest.approx((1 + 10) / 2)
+    assert report["brmse"] == pytest.approx(np.sqrt((1 + 100) / 2))
+    assert report["rmse"] == pytest.approx(np.sqrt((1 + 1 + 100) / 3))
+    assert report["sera"] == pytest.approx(100 / 3)
+    with pytest.raises(ValueError, match="as many predictions as targets"):
+        rare_report([1.0], [1.0, 2.0], train)
+
+
+def test_a_table_is_read(folder: Path):
+    data = load(folder / "one.csv")
+    assert data.inputs.shape == (60, 3)
+    assert set(data.inputs[:, 2]) == {0.0, 1.0}  # a category
+    assert len(load(folder / "one.csv", rows=25).labels) == 25
+    assert load(folder / "one.csv", target="x1").inputs.shape == (60, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "message"),
+    [
+        ("y,x\n" + "1,2\n" * 30, None, "all labels are 1; nothing can be learnt"),
+        ("y,x\n" + "".join(f"{i},2\n" for i in range(12)), None, "at least 20 rows .* got 12"),
+        ("y,x\n" + "tall,2\n" * 30, None, "expected numbers in column 'y', got 'tall'"),
+        ("y,x\n" + "1,2\n" * 30, "z", "there is no column 'z'; choose out of y, x"),
+        ("y\n" + "".join(f"{i}\n" for i in range(30)), None, "expected inputs beside the label"),
+        ("y,x\n1,2\n", None, "got 1"),
+    ],
+)
+def test_bad_tables_get_one_line(text: str, target, message: str, tmp_path: Path):
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "bad.csv", target)
+
+
+def test_rows_without_a_label_are_left_out(tmp_path: Path):
+    lines = [f"{i if i % 3 else 'NA'},{i if i % 5 else '?'}" for i in range(60)]
+    (tmp_path / "gaps.csv").write_text("\n".join(["y,x", *lines]))
+    data = load(tmp_path / "gaps.csv")
+    assert len(data.labels) == 40
+    assert np.isfinite(data.inputs).all()
