@@ -222,7 +222,7 @@ def summary(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             tests[f"{ours} against {plain}, {title}"] = {
                 "wins": int((a < b).sum()),
                 "losses": int((a > b).sum()),
-                "p": float(wilcoxon(a, b).pvalue),
+                "p": float(wilcoxon(a, b).pvalue),  # pyright: ignore[reportAttributeAccessIssue]
                 "median_gain": float(np.median(1 - a / b)),
             }
     return {"rows": rows, "tests": tests, "foresight": foresight(sets)}
