@@ -2,7 +2,10 @@
 averaged over ranks, optimised and saved like the model's.
 
 A benchmark whose step is more than `loss(model(input), target)` writes another class with the same
-five methods: forward, predict, terms, constant_keys, end_epoch.
+six methods: select, forward, predict, terms, constant_keys, end_epoch.
+
+A GPU that is asked for a number waits for Python and Python for it. So `select` finds the rows of a
+batch that count while the batch is still on the host, and forward reads nothing back.
 
 N: rows of the batch; D: label dimensions; W: the likelihood's width; in maps of h x w pixels, M:
 pixels that count.
@@ -31,6 +34,10 @@ class Regression(nn.Module):
         super().__init__()
         self.model, self.loss, self.cached = model, loss, cached
         self.register_buffer("weights", weights, persistent=False)
+
+    def select(self, batch: dict) -> dict:
+        """A training batch before it is moved to the device -> with what forward wants to know."""
+        return batch
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
         """A training batch -> the mean loss of its N rows, and the raw predictions (N, W)."""
@@ -103,11 +110,16 @@ class Dense(Regression):
         super().__init__(model, loss, known, cached)
         self.nearest, self.bins_per_unit = nearest, bins_per_unit
 
+    def select(self, batch: dict) -> dict:
+        """With `rows` (M,), the places of the pixels that count."""
+        return batch | {"rows": places(batch["target"] >= self.nearest)}
+
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
         """A training batch -> the mean loss of its M pixels, and the raw predictions (M, W)."""
         run = self.model.head if self.cached else self.model
-        pred = self._rows(run(batch["input"], batch["target"]), batch["target"])
-        target = self._rows(batch["target"], batch["target"])
+        batch = batch if "rows" in batch else self.select(batch)
+        pred = self._rows(run(batch["input"], batch["target"]), batch)
+        target = self._rows(batch["target"], batch)
         return self.loss(pred, target, weight=self._pixel_weight(target)), pred
 
     def predict(self, batch: dict) -> Tensor:
@@ -120,14 +132,22 @@ class Dense(Regression):
         return functional.interpolate(maps, whole, mode="bilinear", align_corners=True)
 
     def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
-        return super().terms({"target": self._rows(batch["target"], batch["target"])}, pred)
+        batch = batch if "rows" in batch else self.select(batch)
+        return super().terms({"target": self._rows(batch["target"], batch)}, pred)
 
-    def _rows(self, maps: Tensor, target: Tensor) -> Tensor:
+    def _rows(self, maps: Tensor, batch: dict) -> Tensor:
         """(N, W, h, w) -> (M, W)."""
-        return maps.permute(0, 2, 3, 1)[target[:, 0] >= self.nearest]
+        return maps.permute(0, 2, 3, 1).flatten(0, 2)[batch["rows"]]
 
     def _pixel_weight(self, target: Tensor) -> Tensor | None:
         if self.weights is None:
             return None
         place = (target[:, 0].float() * self.bins_per_unit).long()
         return self.weights[place.clamp(max=len(self.weights) - 1)]
+
+
+def places(mask: Tensor) -> Tensor:
+    """Where a mask is true, in its flattened form; ready to be moved to a GPU without a wait."""
+    found = mask.flatten().nonzero()[:, 0]
+    host = found.device.type == "cpu" and torch.cuda.is_available()
+    return found.pin_memory() if host else found

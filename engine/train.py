@@ -7,9 +7,10 @@
 Killed at any moment and started again, it goes on from `last.pt`; on a CPU to the same bits.
 """
 
+import math
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from hydra.utils import get_method, instantiate
@@ -92,6 +93,8 @@ class Loop:
         self.scheduler = build.scheduler(cfg, optimizer, self.order.steps)
         self.module, self.optimizer = fabric.setup(self.objective, optimizer)
         self.epoch, self.step, self.best, self.seconds = 0, 0, {"score": None, "epoch": None}, 0.0
+        self.broken = torch.full((), math.inf, device=fabric.device)  # the first such step
+        self.looks = fabric.device.type == "cpu"  # in each step: there it makes nobody wait
         generators.seed_all(cfg.seed, rank + 1)  # from here on each rank draws its own dropout
         self.log = Log(folder, active=False)
 
@@ -108,6 +111,7 @@ class Loop:
             self.keep_if_best(0.0)
         while self.epoch < epochs:
             self.train_epoch()
+            self.check()
             self.objective.end_epoch()
             self.agree()
             report = self.validate()
@@ -139,64 +143,99 @@ class Loop:
         batches = iter(self.loader)
         seen, since = 0, time.perf_counter()
         for size in sizes[self.step :]:
-            loss, batch, pred = self.train_step(batches, self.order.share_of(size))
+            loss = self.train_step(batches, self.order.share_of(size))
             self.step += 1
             seen += size
             self.log.advance()
             if self.steps_done % self.log_every == 0:
+                self.check_loss()
                 now = time.perf_counter()
-                values = {"loss": loss, "samples_per_second": seen / (now - since)}
-                values |= self.objective.terms(batch, pred)
+                values = {"loss": float(loss), "samples_per_second": seen / (now - since)}
+                values |= self.objective.terms(*self.last[2:])
                 values |= {f"lr/{i}": g["lr"] for i, g in enumerate(self.optimizer.param_groups)}
                 self.log.scalars({f"train/{k}": v for k, v in values.items()}, self.steps_done)
                 seen, since = 0, now
             if self.save_every and self.step % self.save_every == 0 and self.step < len(sizes):
+                self.check()
                 self.save()
 
-    def train_step(self, batches: Any, shares: list[float]) -> tuple[float, dict, torch.Tensor]:
-        """One optimiser step: its loss, and the last accumulation part with its predictions.
+    def train_step(self, batches: Any, shares: list[float]) -> torch.Tensor:
+        """One optimiser step: its loss, on the device. Nothing is read back from a GPU.
 
         A rank's mean is over its own rows, and ranks are averaged; so each is scaled by its part of
         all rows, and the gradient is that of one process with the joined batch, however ragged the
         shares.
         """
-        world, total = self.fabric.world_size, 0.0
-        batch, pred = {}, torch.empty(0)
+        total = torch.zeros((), device=self.fabric.device)
         for part, share in enumerate(shares):
             batch = self.to_device(next(batches))
             with self.fabric.no_backward_sync(self.module, enabled=part + 1 < len(shares)):
                 loss, pred = self.module(batch)
-                rows, all_rows, broken = self.count(loss, pred)
-                if broken:  # on any rank, so that all of them stop
-                    self.complain(loss, batch, pred)
-                self.fabric.backward(loss * (share * world * rows / all_rows))
-            total += share * float(loss.detach())
+                self.last = self.steps_done, loss.detach(), batch, pred.detach()  # for the terms
+                scale = share * self.fabric.world_size * self.note(loss.detach(), len(pred))
+                if self.looks:
+                    self.check_loss()
+                self.fabric.backward(loss * scale)
+            total = total + share * loss.detach()
         if self.clip is not None:
-            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=self.clip)
+            options: Any = {"max_norm": self.clip, "error_if_nonfinite": False}  # see `check`
+            self.fabric.clip_gradients(self.module, self.optimizer, **options)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.scheduler.step()
-        return total, batch, pred
+        return total
 
-    def count(self, loss: torch.Tensor, pred: torch.Tensor) -> tuple[float, float, float]:
-        """The rows here, the rows over all ranks, and on how many ranks the loss is not finite."""
-        rows, broken = float(len(pred)), float(not torch.isfinite(loss))
-        if self.fabric.world_size == 1:
-            return rows, rows, broken
-        pair = torch.tensor([rows, broken], device=self.fabric.device)
-        torch.distributed.all_reduce(pair)
-        return rows, float(pair[0]), float(pair[1])
+    def note(self, loss: torch.Tensor, rows: int) -> torch.Tensor | float:
+        """Keep on the device whether a rank's loss is not finite, so that all of them stop; tell
+        the rows here over the rows of all ranks.
+        """
+        wrong, part = ~loss.isfinite(), 1.0
+        if self.fabric.world_size > 1:
+            counts = torch.stack([torch.full_like(loss, rows), wrong.to(loss)])
+            torch.distributed.all_reduce(counts)
+            wrong, part = counts[1] > 0, rows / counts[0]
+        now = torch.where(wrong, float(self.steps_done), math.inf)
+        self.broken = torch.minimum(self.broken, now)
+        return part
 
-    def complain(self, loss: torch.Tensor, batch: dict, pred: torch.Tensor) -> NoReturn:
-        terms = {"loss": float(loss.detach()), **self.objective.terms(batch, pred)}
+    def check(self) -> None:
+        """Before anything is saved: is this a run that went well so far?"""
+        self.check_loss()
+        self.check_parameters()
+
+    def check_loss(self) -> None:
+        """Stop if the loss has not been finite, naming the step and each term. Waits for the
+        device, so it is done where something is logged, and before a checkpoint is written.
+        """
+        broken = float(self.broken)
+        if math.isinf(broken):
+            return
+        epoch, step = divmod(int(broken), self.order.steps)
+        seen, loss, batch, pred = self.last
+        terms = {"loss": float(loss), **self.objective.terms(batch, pred)}
         listed = ", ".join(f"{key}={value:.6g}" for key, value in terms.items())
+        later = "" if seen == broken else f" ({seen - int(broken)} steps later)"
         raise FloatingPointError(
-            f"the loss is not finite in epoch {self.epoch}, step {self.step}: {listed}. Lower "
+            f"the loss is not finite in epoch {epoch}, step {step}{later}: {listed}. Lower "
             "optim.optimizer.lr or optim.loss_lr, or raise the likelihood's floor."
         )
 
+    def check_parameters(self) -> None:
+        """Stop if a parameter is not finite, which the next loss would tell too late."""
+        waiting = getattr(self.objective.loss.likelihood, "looks", 0)  # a sigma not started is NaN
+        part = self.objective.model if waiting else self.objective
+        finite = torch.stack([p.detach().isfinite().all() for p in part.parameters()])
+        if not finite.all():
+            names = [name for name, _ in part.named_parameters()]
+            wrong = [name for name, right in zip(names, finite.tolist(), strict=True) if not right]
+            raise FloatingPointError(
+                f"after epoch {self.epoch}, step {self.step} the loss is finite, but "
+                f"{len(wrong)} parameters are not: {', '.join(wrong[:3])}. Nothing is saved. Lower "
+                "optim.optimizer.lr or set trainer.clip."
+            )
+
     def to_device(self, batch: dict) -> dict:
-        batch = self.fabric.to_device(batch)
+        batch = self.fabric.to_device(self.objective.select(batch))
         if self.channels_last and batch["input"].ndim == 4:
             batch["input"] = batch["input"].to(memory_format=torch.channels_last)
         return batch

@@ -49,11 +49,12 @@ class DenseRegressor(Regressor):
         """The target (N, 1, h, w) is only for feature smoothing, only in training."""
         maps = self.decode(features)
         if self.smoothing is not None and self.training and target is not None:
-            rows = maps.permute(0, 2, 3, 1)
-            known = target[:, 0] > 0  # zero is a missing measurement
-            smooth = rows.clone()
-            smooth[known] = self.smoothing(rows[known], target[:, 0][known][:, None])
-            maps = smooth.permute(0, 3, 1, 2)
+            n, channels, high, wide = maps.shape
+            rows = maps.permute(0, 2, 3, 1).reshape(-1, channels)
+            labels = target[:, 0].reshape(-1, 1)
+            known = labels[:, 0] > 0  # zero is a missing measurement
+            smooth = self.smoothing(rows, labels, known).unflatten(0, (n, high, wide))
+            maps = torch.empty_like(maps).copy_(smooth.permute(0, 3, 1, 2))
         return self.last(maps)
 
     def forward(self, x: Tensor, target: Tensor | None = None) -> Tensor:

@@ -88,16 +88,20 @@ class FDS(nn.Module):
         self.register_buffer("total", torch.zeros(bins, width))
         self.register_buffer("square", torch.zeros(bins, width))
 
-    def forward(self, features: Tensor, target: Tensor) -> Tensor:
-        """(N, F), (N, 1) -> (N, F)."""
+    def forward(self, features: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
+        """(N, F), (N, 1) -> (N, F). Rows that are not `known`, (N,), stay and do not count.
+
+        All is decided on the device, so that a GPU need not wait for Python, and in float32.
+        """
         bins = len(self.count)
         place = ((target[:, 0] - self.low) / self.step).floor().long().clamp(0, bins - 1)
-        self._collect(features.detach().float(), place)
-        if int(self.epoch) < self.first_epoch:
-            return features
+        rows = features.to(torch.promote_types(features.dtype, torch.float32))
+        self._collect(features.detach().float(), place, known)
         ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(*self.clip)
-        mean, ratio = self.mean[place].to(features), ratio[place].to(features)
-        return (features - mean) * ratio.sqrt() + self.smooth_mean[place].to(features)
+        smooth = (rows - self.mean[place]) * ratio[place].sqrt() + self.smooth_mean[place]
+        moved = self.epoch >= self.first_epoch
+        moved = moved if known is None else moved & known[:, None]
+        return torch.where(moved, smooth.to(features.dtype), features)
 
     @torch.no_grad()
     def end_epoch(self) -> None:
@@ -116,11 +120,13 @@ class FDS(nn.Module):
         self.epoch += 1
 
     @torch.no_grad()
-    def _collect(self, features: Tensor, place: Tensor) -> None:
+    def _collect(self, features: Tensor, place: Tensor, known: Tensor | None) -> None:
         bins, width = self.total.shape
         sums = features.new_zeros(bins, 2 * width + 1)
         ones = features.new_ones(len(features), 1)
-        sums.index_add_(0, place, torch.cat([features, features**2, ones], 1))
+        added = torch.cat([features, features**2, ones], 1)
+        added = added if known is None else torch.where(known[:, None], added, 0)
+        sums.index_add_(0, place, added)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(sums)
         self.total += sums[:, :width]

@@ -13,6 +13,7 @@ import contextlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import smplx
@@ -51,6 +52,7 @@ class SMPL(nn.Module):
     """
 
     extra: Tensor
+    joint_map: Tensor
 
     def __init__(self, folder: str | Path, gender: str = "neutral", joints_only: bool = False):
         super().__init__()
@@ -72,7 +74,9 @@ class SMPL(nn.Module):
                 vertex_ids=dict(zip(SELECTED, selected.tolist(), strict=True)),
                 num_betas=SHAPES,
             )
+        self.body.__dict__["parents"] = _Parents(self.body)  # beside the buffer of that name
         self.register_buffer("extra", torch.from_numpy(extra))
+        self.register_buffer("joint_map", torch.tensor(JOINT_MAP), persistent=False)
 
     def forward(self, rotations: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 24, 3, 3), (N, 10) -> vertices (N, V, 3), SPIN's joints (N, 49, 3)."""
@@ -83,11 +87,26 @@ class SMPL(nn.Module):
             pose2rot=False,
         )
         joints = torch.cat([out.joints, self.extra @ out.vertices], 1)  # (N, 54, 3)
-        return out.vertices, joints[:, JOINT_MAP]
+        return out.vertices, joints[:, self.joint_map]
 
     def vertices(self, rotations: Tensor, shape: Tensor) -> Tensor:
         """(N, 24, 3, 3), (N, 10) -> (N, V, 3)."""
         return self(rotations, shape)[0]
+
+
+class _Parents:
+    """The parent of each joint: of one joint as a Python number, since smplx goes through them one
+    by one and would make a GPU wait each time; of several as the tensor on the body's device.
+    """
+
+    def __init__(self, body: nn.Module):
+        self.body, self.numbers = body, body.parents.tolist()  # pyright: ignore
+        self.shape = (len(self.numbers),)
+
+    def __getitem__(self, which: int | slice) -> Any:
+        if isinstance(which, int):
+            return self.numbers[which]
+        return self.body._buffers["parents"][which]
 
 
 def project(joints: Tensor, camera: Tensor) -> Tensor:

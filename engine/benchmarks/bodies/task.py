@@ -11,6 +11,7 @@ N: people; T: a target's width, see datasets.ihmr; a prediction is (N, 229): 24 
 10 shape numbers, 3 of the camera.
 """
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from datasets.ihmr import plausible_shape, split_target
 from engine.benchmarks.bodies.poses import PoseLoss
 from engine.benchmarks.bodies.terms import Released, Spin
 from engine.log import Log
+from engine.task import places
 from models.rotations import matrix_from_6d
 from models.smpl import SMPL, project
 
@@ -63,11 +65,19 @@ class MeshRecovery(nn.Module):
         self.counting, self.scale = terms, dict(scale)
         self.overshoot, self.collapse = overshoot, collapse
         self.register_buffer("spread", torch.zeros(2), persistent=False)  # of pred, of target
+        self.host_body = (copy.deepcopy(body),)  # a tuple, so that it stays on the host
+
+    def select(self, batch: dict) -> dict:
+        """With the rows whose pose and shape count, and those that have joints."""
+        true = split_target(batch["target"].cpu())
+        joints = places(true["has_joints"] > 0)
+        return batch | {"known": places(self.known(true)), "with_joints": joints}
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
         """A training batch -> the loss, and the predictions (N, 229)."""
         pred = self.predict(batch)
-        parts = self.parts(pred, batch["target"], watch=True)
+        with torch.autocast(pred.device.type, enabled=False):  # centimetres need float32
+            parts = self.parts(pred, batch, watch=True)
         return sum((self.scale[name] * part for name, part in parts.items()), torch.zeros(())), pred
 
     def predict(self, batch: dict) -> Tensor:
@@ -75,18 +85,19 @@ class MeshRecovery(nn.Module):
         made = (self.model.head if self.cached else self.model)(batch["input"])
         return torch.cat([part.flatten(1).float() for part in made], 1)
 
-    def parts(self, pred: Tensor, target: Tensor, watch: bool = False) -> dict[str, Tensor]:
-        """The terms before their weights, (N, 229), (N, T) -> {name: scalar}."""
+    def parts(self, pred: Tensor, batch: dict, watch: bool = False) -> dict[str, Tensor]:
+        """The terms before their weights, (N, 229) -> {name: scalar}."""
         pose, shape, camera = pred.split(PREDICTED, 1)
-        true = split_target(target)
+        batch = batch if "known" in batch else self.select(batch)
+        true, known = split_target(batch["target"]), batch["known"]
         joints = self.body(pose.unflatten(1, (24, 3, 3)), shape)[1]  # (N, 49, 3)
-        known = self.known(true)
         if watch:
             self.watch(pose[known], true["pose"][known])
-        some, wrong = known.any(), shape - plausible_shape(true)
+        some, wrong = len(known) > 0, shape - plausible_shape(true)
+        rows = batch["with_joints"]
         return {
             "keypoints": self.counting.keypoints(project(joints, camera), true["keypoints"]),
-            "joints": self.counting.joints(joints, true["joints"], true["has_joints"]),
+            "joints": self.counting.joints(joints[rows], true["joints"][rows]),
             "pose": self.pose(pose[known], true["pose"][known]) if some else pose.sum() * 0,
             "shape": wrong[known].square().mean() if some else shape.sum() * 0,
             "camera": torch.exp(-10 * camera[:, 0]).square().mean(),
@@ -98,12 +109,12 @@ class MeshRecovery(nn.Module):
 
     @torch.no_grad()
     def known(self, true: dict[str, Tensor]) -> Tensor:
-        """(N,) whose pose and shape count: true ones, and fits that reproject well."""
+        """(N,) on the host, whose pose and shape count: true ones, and fits that reproject well."""
         known = true["has_smpl"][:, 0] > 0
         fitted = ~known & (true["has_fit"][:, 0] > 0)
         if fitted.any():
             rotations = true["pose"][fitted].unflatten(1, (24, 3, 3))
-            joints = self.body(rotations, true["shape"][fitted])[1]
+            joints = self.host_body[0](rotations, true["shape"][fitted])[1]
             error = self.counting.fit_error(joints, true["keypoints"][fitted])
             known[fitted] = error < self.counting.good_fit
         return known
@@ -138,7 +149,7 @@ class MeshRecovery(nn.Module):
         """The weighted terms, for the log and for the error if the loss is not finite."""
         training = self.loss.training
         self.loss.eval()  # looking must not push labels into a queue
-        parts = self.parts(pred.detach().float(), batch["target"])
+        parts = self.parts(pred.detach().float(), batch)
         self.loss.train(training)
         weighted = {name: self.scale[name] * float(part) for name, part in parts.items()}
         return weighted | self.scales()

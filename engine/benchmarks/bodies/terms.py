@@ -17,7 +17,7 @@ from torch import Tensor
 from models.smpl import FOCAL, IMAGE
 
 GROUND_TRUTH = slice(25, 49)
-HIPS = (2, 3)  # among the 24; their middle is the pelvis
+HIPS = slice(2, 4)  # among the 24; their middle is the pelvis
 # Joints that no fit is judged by: OpenPose's neck and hips, and the hips of ground truth.
 IGNORED = [1, 9, 12, 27, 28]
 
@@ -38,12 +38,11 @@ class Spin:
         true = target.unflatten(1, (49, 3))
         return (_counted(true[..., 2:]) * (pred - true[..., :2]).square()).mean()
 
-    def joints(self, pred: Tensor, target: Tensor, has_joints: Tensor) -> Tensor:
-        """About the pelvis, where there are joints: (N, 49, 3), (N, 96), (N, 1) -> ()."""
-        rows = has_joints[:, 0] > 0
-        if not rows.any():
+    def joints(self, pred: Tensor, target: Tensor) -> Tensor:
+        """About the pelvis, of people who have joints: (N, 49, 3), (N, 96) -> ()."""
+        if not len(pred):
             return pred.sum() * 0
-        error, weight = _about_the_pelvis(pred[rows], target[rows])
+        error, weight = _about_the_pelvis(pred, target)
         return (weight * error.square()).mean()
 
     def fit_error(self, joints: Tensor, keypoints: Tensor) -> Tensor:
@@ -72,10 +71,9 @@ class Released:
         error = (IMAGE * (pred - true[..., :2]) - 1) / (IMAGE - 1)
         return self._mean(error, _counted(true[..., 2:]), true[..., 2:])
 
-    def joints(self, pred: Tensor, target: Tensor, has_joints: Tensor) -> Tensor:
-        """About the pelvis, where there are joints: (N, 49, 3), (N, 96), (N, 1) -> ()."""
+    def joints(self, pred: Tensor, target: Tensor) -> Tensor:
+        """About the pelvis, of people who have joints: (N, 49, 3), (N, 96) -> ()."""
         error, confidence = _about_the_pelvis(pred, target)
-        confidence = confidence * has_joints[..., None]
         return self._mean(error, confidence, confidence)
 
     def fit_error(self, joints: Tensor, keypoints: Tensor) -> Tensor:
