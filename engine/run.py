@@ -16,6 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import get_class
 from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets.files import whole
@@ -184,10 +185,25 @@ def make_fabric(cfg: DictConfig) -> Fabric:
     if strategy == "auto" and (trainer.devices not in (1, "auto") or trainer.num_nodes > 1):
         started = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
         strategy = "ddp" if started or trainer.num_nodes > 1 else "ddp_spawn"
-    return Fabric(
+    fabric = Fabric(
         accelerator=trainer.accelerator,
         devices=trainer.devices,
         num_nodes=trainer.num_nodes,
         strategy=strategy,
         precision=trainer.precision,
     )
+    return whole_labels(fabric)
+
+
+def whole_labels(fabric: Fabric) -> Fabric:
+    """In mixed precision a batch is given to the model as it is: Fabric would round the labels to
+    half precision, too, while autocast takes care of the images.
+    """
+    precision: Any = fabric.strategy.precision
+    if isinstance(precision, MixedPrecision):
+        precision.convert_input = _as_it_is
+    return fabric
+
+
+def _as_it_is(data: Any) -> Any:
+    return data

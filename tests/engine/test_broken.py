@@ -81,7 +81,7 @@ def test_it_is_seen_before_a_checkpoint_is_written(every, faces: Path, tmp_path:
 @pytest.mark.usefixtures("later")
 def test_an_overflow_in_the_last_step_is_not_saved(faces: Path, tmp_path: Path):
     """All losses are finite, the parameters after the step are not."""
-    changes = ("trainer.batch_size=48", "log.every=1000", "optim.optimizer.lr=1e39")
+    changes = ("trainer.batch_size=48", "log.every=1000", "optim.optimizer.lr=3e38")
     with pytest.raises(FloatingPointError, match=r"parameters are not.*Nothing is saved"):
         run(tiny(faces, tmp_path, *changes))
     assert saved(tmp_path) == []
