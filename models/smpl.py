@@ -106,7 +106,7 @@ class _Parents:
     def __getitem__(self, which: int | slice) -> Any:
         if isinstance(which, int):
             return self.numbers[which]
-        return self.body._buffers["parents"][which]
+        return self.body._buffers["parents"][which]  # pyright: ignore
 
 
 def project(joints: Tensor, camera: Tensor) -> Tensor:
