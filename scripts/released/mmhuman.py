@@ -191,7 +191,7 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
     lines.add("IHMR, reprojection error of a static fit", error, heard[0], 1e-4)
     own = objective.known(true)
     lines.same("IHMR, whose pose and shape count", own.numpy(), targets["valid_fit"].numpy())
-    parts = objective.parts(pred, target)
+    parts = objective.parts(pred, {"target": target})
     names = {"keypoints": "keypoints2d", "joints": "keypoints3d", "shape": "smpl_betas"}
     names |= {"camera": "camera", "pose": "smpl_pose"}
     for name, other in names.items():

@@ -213,7 +213,7 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
     clone = open_clone(root)
     trainer = load(clone, "train.trainer").Trainer
     objective, folder, pred, target, true = prepared(work)
-    parts = objective.parts(pred, target)
+    parts = objective.parts(pred, {"target": target})
     pose, shape, camera = pred.split((216, 10, 3), 1)
     joints = SMPL(folder)(pose.unflatten(1, (24, 3, 3)), shape)[1]
     itself = SimpleNamespace(
