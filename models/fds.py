@@ -14,7 +14,7 @@ bins are mirrored.
 
 Deviation: DIR makes a second pass over the training set for the statistics; here they are summed up
 during the epoch itself, which costs nothing and sees the same images. They are used in the next
-epoch, in DIR's code one epoch later. Bins that have never been seen take no part in the smoothing.
+epoch, in DIR's code one epoch later.
 
 N: images; F: feature width; B: label bins.
 """
@@ -99,17 +99,18 @@ class FDS(nn.Module):
         self._collect(features.detach().float(), place, known)
         ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(*self.clip)
         smooth = (rows - self.mean[place]) * ratio[place].sqrt() + self.smooth_mean[place]
-        moved = self.epoch >= self.first_epoch
+        # A feature without variance in its bin stays, too.
+        moved = (self.epoch >= self.first_epoch) & (self.var[place] > 0)
         moved = moved if known is None else moved & known[:, None]
         return torch.where(moved, smooth.to(features.dtype), features)
 
     @torch.no_grad()
     def end_epoch(self) -> None:
         """Take the epoch's statistics into the running ones and start the next epoch's sums."""
-        some = self.count > 1
-        n = self.count.clamp(min=2)[:, None]
+        some = self.count > 0
+        n = self.count.clamp(min=1)[:, None]
         mean = self.total / n
-        var = ((self.square - n * mean**2) / (n - 1)).clamp(min=0)
+        var = ((self.square - n * mean**2) / (n - 1).clamp(min=1)).clamp(min=0)
         keep = self.momentum * self.seen[:, None]  # a bin seen for the first time keeps nothing
         self.mean.copy_(torch.where(some[:, None], keep * self.mean + (1 - keep) * mean, self.mean))
         self.var.copy_(torch.where(some[:, None], keep * self.var + (1 - keep) * var, self.var))
@@ -134,11 +135,9 @@ class FDS(nn.Module):
         self.count += sums[:, -1]
 
     def _smooth(self) -> None:
-        """Kernel averages over the bins that have been seen, so that empty bins pull nothing."""
-        seen = self.seen[:, None]
-        norm = self._convolve(seen).clamp(min=1e-6)
-        for table, smooth in ((self.mean, self.smooth_mean), (self.var, self.smooth_var)):
-            smooth.copy_(torch.where(seen > 0, self._convolve(seen * table) / norm, table))
+        """Kernel averages over the bins; one that has never been seen has mean 0 and variance 1."""
+        self.smooth_mean.copy_(self._convolve(self.mean))
+        self.smooth_var.copy_(self._convolve(self.var))
 
     def _convolve(self, table: Tensor) -> Tensor:
         columns = table.T[:, None]  # (F, 1, B)
