@@ -3,5 +3,6 @@
 from datasets.ihmr import BodyDataset
 from datasets.imdb_wiki import AgeDataset
 from datasets.nyud2 import DepthDataset
+from datasets.stsb import STSBDataset
 
-__all__ = ["AgeDataset", "BodyDataset", "DepthDataset"]
+__all__ = ["AgeDataset", "BodyDataset", "DepthDataset", "STSBDataset"]

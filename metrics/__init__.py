@@ -9,14 +9,17 @@ from metrics.report import (
     depth_report,
     mesh_report,
 )
+from metrics.similarity import SimilarityMetrics, similarity_report
 
 __all__ = [
     "AgeMetrics",
     "DepthMetrics",
     "MeshMetrics",
+    "SimilarityMetrics",
     "age_report",
     "depth_report",
     "mean_distance",
     "mesh_report",
     "pa_mpjpe",
+    "similarity_report",
 ]

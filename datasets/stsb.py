@@ -1,0 +1,108 @@
+"""STS-B-DIR: how alike two sentences are, from 0 to 5 (Yang et al., ICML 2021). What is learnt from
+are frozen vectors of the two sentences, u and v, as the pair [u, v, |u - v|, u * v].
+
+    <root>/stsb.npz   train_u, train_v (N, F), train_score (N,); likewise val and test
+
+`scripts/prepare_stsb.py` makes it from the public *_new.tsv files. N: pairs; F: width of a vector.
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+FILES = {"train": "train_new.tsv", "val": "dev_new.tsv", "test": "test_new.tsv"}
+COLUMNS = ("sentence1", "sentence2", "score")
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]  # S sentences -> (S, F)
+
+
+class STSBDataset(Dataset):
+    """Pairs of sentences; `split` is train, val or test. labels (N, 1), inputs (N, 4 F)."""
+
+    def __init__(self, root: str | Path, split: str):
+        u, v, score = _read(Path(root), split, "u", "v", "score")
+        self.labels = score[:, None]
+        pairs = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
+        self.inputs = torch.from_numpy(pairs.astype(np.float32))
+
+    @classmethod
+    def labels_of(cls, split: str, root: str | Path, **settings: Any) -> NDArray[np.float32]:
+        """(N, 1) without the inputs."""
+        return _read(Path(root), split, "score")[0][:, None]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        target = torch.from_numpy(self.labels[index])
+        return {"input": self.inputs[index], "target": target, "meta": {"index": index}}
+
+
+def _read(root: Path, split: str, *names: str) -> list[NDArray[np.float32]]:
+    if split not in FILES:
+        raise ValueError(f"split is one of {', '.join(FILES)}, got {split!r}")
+    path = root / "stsb.npz"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file. Make it with scripts/prepare_stsb.py.")
+    with np.load(path, allow_pickle=False) as file:
+        wanted = [f"{split}_{name}" for name in names]
+        if missing := [name for name in wanted if name not in file]:
+            raise ValueError(f"{path}: expected {', '.join(wanted)}, missing {', '.join(missing)}")
+        return [file[name].astype(np.float32) for name in wanted]
+
+
+def read_pairs(path: Path) -> tuple[list[str], list[str], NDArray[np.float32]]:
+    """The sentences and scores of a .tsv file."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file. The files are in sts-b-dir/glue_data/STS-B of the repository "
+            "YyzHarry/imbalanced-regression."
+        )
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    if not rows or not set(COLUMNS) <= set(rows[0]):
+        raise ValueError(f"{path}: expected the columns {', '.join(COLUMNS)}, got {rows[:1]}")
+    places = [rows[0].index(name) for name in COLUMNS]
+    try:
+        first, second, scores = zip(*([row[i] for i in places] for row in rows[1:]), strict=True)
+        score = np.array(scores, dtype=np.float32)
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"{path}: expected two sentences and a score a line; {error}") from None
+    if not ((score >= 0) & (score <= 5)).all():
+        raise ValueError(f"{path}: expected scores from 0 to 5, got {score.min()} to {score.max()}")
+    return list(first), list(second), score
+
+
+def vectors_of(path: Path) -> Embed:
+    """Vectors that the user brings: an npz of `sentences` (S,) and `vectors` (S, F)."""
+    with np.load(path, allow_pickle=False) as file:
+        if not {"sentences", "vectors"} <= set(file):
+            raise ValueError(f"{path}: expected sentences (S,) and vectors (S, F), got {[*file]}")
+        known, vectors = file["sentences"].tolist(), file["vectors"].astype(np.float32)
+    place = {sentence: i for i, sentence in enumerate(known)}
+
+    def embed(sentences: Sequence[str]) -> NDArray[np.float32]:
+        if missing := [sentence for sentence in sentences if sentence not in place]:
+            raise ValueError(
+                f"{path}: {len(missing)} sentences have no vector: {missing[0]!r}, ..."
+            )
+        return vectors[[place[sentence] for sentence in sentences]]
+
+    return embed
+
+
+def wordllama() -> Embed:
+    """The mean of the frozen 256-wide token vectors that the package wordllama (MIT) ships."""
+    try:
+        from wordllama import WordLlama  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ImportError(
+            "the token vectors are in the package wordllama: pip install .[text]"
+        ) from None
+    model = WordLlama.load()
+    return lambda sentences: np.asarray(model.embed(list(sentences), norm=True), np.float32)
