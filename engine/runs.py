@@ -47,7 +47,7 @@ def folder(cfg: DictConfig, key: str) -> Path:
 def identity(cfg: DictConfig, stage1: str | None = None) -> str:
     """Ten digits that change with whatever can change a number; stage1 is the key of stage 1."""
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
-    for key in ("paths", "log", "resume", "rerun", "row"):
+    for key in ("paths", "log", "resume", "rerun", "row", "benchmark"):
         plain.pop(key, None)
     for key in MACHINE:
         plain["trainer"].pop(key, None)

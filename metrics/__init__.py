@@ -1,15 +1,17 @@
-"""Metrics: error x grouping x average, over all samples, shots, bins and tails."""
+"""Metrics: error x grouping x average, over all samples, shots, bins and tails.
 
-from metrics.errors import mean_distance, pa_mpjpe
-from metrics.report import (
-    AgeMetrics,
-    DepthMetrics,
-    MeshMetrics,
-    age_report,
-    depth_report,
-    mesh_report,
-)
-from metrics.similarity import SimilarityMetrics, similarity_report
+The functions need torch alone. The classes that add up over batches and ranks (AgeMetrics, ...) are
+torchmetrics, which is imported when the first of them is asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import mean_distance, pa_mpjpe
+from .report import age_report, depth_report, mesh_report
+from .similarity import similarity_report
+
+if TYPE_CHECKING:
+    from .state import AgeMetrics, DepthMetrics, MeshMetrics, SimilarityMetrics
 
 __all__ = [
     "AgeMetrics",
@@ -23,3 +25,14 @@ __all__ = [
     "pa_mpjpe",
     "similarity_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from . import state
+    except ModuleNotFoundError as error:
+        message = f"{name} needs torchmetrics: pip install torchmetrics"
+        raise ModuleNotFoundError(message) from error
+    return getattr(state, name)

@@ -9,11 +9,10 @@ the reports have checked; point errors are called by users and check theirs.
 
 from typing import Any
 
-import roma
 import torch
 from torch import Tensor
 
-from metrics.inputs import Array, paired_points
+from .inputs import Array, paired_points
 
 
 def absolute(pred: Tensor, target: Tensor) -> Tensor:
@@ -68,8 +67,16 @@ def pa_mpjpe(pred: Array, target: Array) -> Tensor:
     p, t = p - p.mean(1, keepdim=True), t - t.mean(1, keepdim=True)
     if len(p) == 0:
         return p.new_zeros(0)
-    fit: Any = roma.rigid_vectors_registration(p, t, compute_scaling=True)
-    rotation, scale = fit  # (N, 3, 3), (N,)
+    rotation, scale = _similarity(p, t)  # (N, 3, 3), (N,)
     scale = torch.nan_to_num(scale, nan=0.0, posinf=0.0, neginf=0.0)
     aligned = scale[:, None, None] * (p @ rotation.mT)  # (N, P, 3)
     return torch.linalg.vector_norm(aligned - t, dim=-1).mean(-1)
+
+
+def _similarity(pred: Tensor, target: Tensor) -> Any:
+    """The rotations (N, 3, 3) and scales (N,) that bring centred points nearest to the target's."""
+    try:
+        import roma
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("pa_mpjpe aligns points with roma: pip install roma") from error
+    return roma.rigid_vectors_registration(pred, target, compute_scaling=True)

@@ -9,7 +9,7 @@ Shapes: N samples (or pixels), B label bins, L training labels.
 import torch
 from torch import Tensor
 
-from metrics.inputs import Array, flat
+from .inputs import Array, flat
 
 SHOTS = ("many", "medium", "few")
 MANY, MEDIUM, FEW, NO_SHOT = 0, 1, 2, -1

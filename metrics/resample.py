@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metrics.groups import REGIONS, TAILS, rarest, rarity_regions, shot_members
+from .groups import REGIONS, TAILS, rarest, rarity_regions, shot_members
 
 
 @dataclass(frozen=True)

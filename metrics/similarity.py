@@ -3,17 +3,13 @@
 N: pairs; L: training labels; B = 50 label bins of 0.1 between 0 and 5.
 """
 
-from typing import Any
-
 import torch
 from scipy.stats import rankdata
 from torch import Tensor
-from torchmetrics import Metric
-from torchmetrics.utilities import dim_zero_cat
 
-from metrics.groups import FEW, MANY, MEDIUM, shot_members
-from metrics.inputs import Array, flat, paired
-from metrics.report import Report, require_samples
+from .groups import FEW, MANY, MEDIUM, shot_members
+from .inputs import Array, flat, paired
+from .report import Report, require_samples
 
 HIGHEST, BINS = 5.0, 50
 MANY_ABOVE, FEW_BELOW = 100, 30  # training pairs of a bin; they give the lists of the released code
@@ -50,10 +46,10 @@ def correlation(a: Tensor, b: Tensor) -> float:
 def similarity_report(pred: Array, target: Array, train_labels: Array) -> Report:
     """{"mse", "mse_many", ..., "pearson", ..., "spearman", ...}: (N,), (N,), (L,)."""
     p, t = paired(pred, target)
-    return _report(p.double().cpu(), t.double().cpu(), similarity_shots(train_labels).cpu())
+    return report_on(p.double().cpu(), t.double().cpu(), similarity_shots(train_labels).cpu())
 
 
-def _report(p: Tensor, t: Tensor, shots: Tensor) -> Report:
+def report_on(p: Tensor, t: Tensor, shots: Tensor) -> Report:
     require_samples(len(t))
     bins = similarity_bins(t)
     report: Report = {}
@@ -64,42 +60,3 @@ def _report(p: Tensor, t: Tensor, shots: Tensor) -> Report:
         report[f"pearson{suffix}"] = correlation(a, b)
         report[f"spearman{suffix}"] = correlation(*ranks)
     return report
-
-
-class SimilarityMetrics(Metric):
-    """`similarity_report` over batches: update(pred (n, 1), target (n, 1)), then compute()."""
-
-    full_state_update = False
-    rows: list[Tensor]
-
-    def __init__(self, train_labels: Array, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.shots = similarity_shots(train_labels).cpu()
-        self.add_state("rows", default=[], dist_reduce_fx="cat")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type in which torchmetrics gathers from a rank that saw no batch."""
-        return torch.float64
-
-    def update(self, pred: Array, target: Array) -> None:
-        """Add a batch, which may be empty. Rows are kept flat, as those of `MeshMetrics`."""
-        self.rows.append(self.samples(pred, target).flatten().to(self.device))
-
-    def samples(self, pred: Array, target: Array) -> Tensor:
-        """(n, 2): prediction and label of each pair."""
-        return torch.stack(paired(pred, target), dim=1).double()
-
-    def compute(self) -> Report:
-        """What `similarity_report` gives on all pairs seen, each counted once."""
-        rows = dim_zero_cat(self.rows) if len(self.rows) else torch.zeros(0)
-        p, t = rows.reshape(-1, 2).cpu().T
-        return _report(p, t, self.shots)
-
-    def resample(self, samples: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        """The report on R draws of the pairs, (N, 2), (R, N) -> {key: (R,)}."""
-        draws = []
-        for weight in weights:
-            rows = samples.repeat_interleave(weight.round().long(), dim=0)
-            draws.append(_report(rows[:, 0], rows[:, 1], self.shots))
-        return {key: torch.tensor([draw[key] for draw in draws]) for key in draws[0]}

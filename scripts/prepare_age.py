@@ -1,7 +1,6 @@
 """Make an age dataset's CSV, balanced split and packed store (configs/prepare_age.yaml)."""
 
 import csv
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from tqdm import tqdm
 
 from datasets import imdb_wiki, sources
 from datasets.split import balanced_split, identical_images, sides
+from engine.benchmarks.age import describe
 
 SOURCES = {"imdb_wiki": sources.imdb_wiki, "agedb": sources.agedb, "utkface": sources.utkface}
 
@@ -21,7 +21,7 @@ def prepare(cfg: DictConfig) -> None:
         print(f"{target} is there and stays as it is (overwrite=true makes it again).")
     else:
         make_csv(cfg, root, target)
-    report(imdb_wiki.read_csv(target))
+    print(describe(imdb_wiki.read_csv(target)))
     if cfg.pack is not None:
         packed = imdb_wiki.pack(
             target, root, cfg.store, cfg.pack, lambda files: tqdm(files, desc="packing")
@@ -43,18 +43,6 @@ def make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
     split = balanced_split(ages, cfg.cap, cfg.seed, groups if cfg.identical_on_one_side else ())
     report_identical(target.with_name(f"{target.stem}_identical.csv"), groups, ages, paths, split)
     imdb_wiki.write_csv(target, ages.tolist(), paths, split.tolist())
-
-
-def report(rows: list[imdb_wiki.Row]) -> None:
-    """Print images per split and ages per shot (many: over 100 training images, few: under 20)."""
-    counts = Counter(row.split for row in rows)
-    print(", ".join(f"{name} {counts[name]:,}" for name in imdb_wiki.SPLITS), "images")
-    train = Counter(int(row.age) for row in rows if row.split == "train")
-    shots = Counter(
-        "many" if n > 100 else "medium" if n >= 20 else "few"
-        for n in (train[age] for age in {int(row.age) for row in rows})
-    )
-    print(", ".join(f"{name} {shots[name]}" for name in ("many", "medium", "few")), "shot ages")
 
 
 def report_identical(

@@ -3,6 +3,7 @@
 A plot is a function (data, ax) -> ax; one colour per method, as in the synthetic figures.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,28 +16,32 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
+from datasets.imdb_wiki import SPLITS, Row
 from engine import build
+from engine.tables.compare import expanded
 from engine.tables.plots import STYLE, TRAIN, colour, save
 from metrics import age_report
+from metrics.groups import SHOTS, age_shots
 
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
 
 
 def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Labels, gain over Vanilla per age, and predictions against truth."""
-    train, test = train_labels(runs), predictions(runs["Vanilla"][0])[1]
+    (baseline,) = cfg.benchmark.highlight.baseline
+    train, test = train_labels(runs), predictions(runs[baseline][0])[1]
     with mpl.rc_context(STYLE):
         labels = Figure((6, 2.4))
         label_histograms(train, test, labels.subplots())
 
-        others = [row for row in runs if row != "Vanilla"]
+        others = [row for row in runs if row != baseline]
         gains = Figure((6, 1.15 * len(others) + 0.5))
         axes = gains.subplots(len(others), sharex=True, sharey=True, squeeze=False)[:, 0]
         errors = {row: error_per_age(runs[row]) for row in runs}
         for row, ax in zip(others, axes, strict=True):
-            gain_per_age(row, errors["Vanilla"] - errors[row], train, ax)
+            gain_per_age(row, errors[baseline] - errors[row], train, ax)
         axes[-1].set_xlabel("age")
-        gains.supylabel("gain in bMAE over Vanilla (years)", fontsize=9)
+        gains.supylabel(f"gain in bMAE over {baseline} (years)", fontsize=9)
         gains.tight_layout(h_pad=0.4)
 
         columns = 4
@@ -55,12 +60,12 @@ def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
 
 def draw_tradeoff(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Many-shot against few-shot bMAE, one curve a method over its own knob."""
-    train = train_labels(runs)
+    train, rows = train_labels(runs), expanded(cfg.table.rows)
     curves: dict[str, list[tuple[str, float, float]]] = {}
     for row, places in runs.items():
         reports = [age_report(*predictions(place), train) for place in places]
         many, few = (np.mean([r[f"bmae_{shot}"] for r in reports]) for shot in ("many", "few"))
-        about = cfg.table.rows[row]
+        about = rows[row]
         curves.setdefault(about.curve, []).append((str(about.knob), float(many), float(few)))
     with mpl.rc_context(STYLE):
         figure = Figure((8, 3.6))
@@ -130,6 +135,15 @@ def trade_off(
                 ax.annotate(names[i], place, (3, 3), fontsize=6, color=shade, **offset)
     ax.set(xlabel="bMAE, many-shot ages (years)", ylabel="bMAE, few-shot ages (years)")
     return ax
+
+
+def describe(rows: Sequence[Row]) -> str:
+    """Images of each split, and ages of each shot, of the rows of a CSV."""
+    counts = Counter(row.split for row in rows)
+    shots = age_shots([int(row.age) for row in rows if row.split == "train"])
+    ages = Counter(int(shots[age]) for age in {int(row.age) for row in rows})
+    images = ", ".join(f"{name} {counts[name]:,}" for name in SPLITS)
+    return f"{images} images\n{', '.join(f'{n} {ages[i]}' for i, n in enumerate(SHOTS))} shot ages"
 
 
 def train_labels(runs: Runs) -> NDArray:

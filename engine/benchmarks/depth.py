@@ -27,10 +27,9 @@ from datasets.depth import BINS, BINS_PER_METRE, bin_centers, to_image
 from engine import build, features
 from engine.batches import evaluation_loader
 from engine.evaluate import finished_run
+from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, TRAIN, colour, save
 
-BASELINE, SHOWN = "Vanilla", ("GAI", "BNI")  # the panel shows the first of these that was run
-GAINS = ("Vanilla+LDS", "BNI", "GAI", "Histogram")  # the rows of the gain
 DEEPEST, LARGEST_ERROR = 10.0, 4.0  # metres, of the colour scales
 QUANTILES = (0.15, 0.5, 0.85, 0.97)  # of the test frames' mean depth: the frames of a panel
 
@@ -86,21 +85,23 @@ class Maps:
 
 def draw(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
     """Panel and gain of a table, from the first seed of each row; the paths of the files."""
-    if BASELINE not in runs:
+    (baseline,) = cfg.benchmark.highlight.baseline
+    if baseline not in runs:
         return []
-    rows = [row for row in GAINS if row in runs]
-    made = {row: Maps(Path(runs[row][0])) for row in (BASELINE, *rows)}
-    vanilla, depths = made[BASELINE].rmse_per_bin()
+    wanted = highlighted(cfg.benchmark, "reweighted", "paper", "ours")
+    rows = [row for row in wanted if row in runs]
+    made = {row: Maps(Path(runs[row][0])) for row in (baseline, *rows)}
+    vanilla, depths = made[baseline].rmse_per_bin()
     figures = {}
     if rows:
         gains = {row: vanilla - made[row].rmse_per_bin()[0] for row in rows}
-        counts = build.dataset(made[BASELINE].cfg, "train").label_counts
+        counts = build.dataset(made[baseline].cfg, "train").label_counts
         figures["gain"] = _gain_figure(gains, counts)
-    shown = next((row for row in SHOWN if row in made), None)
+    shown = next((row for row in cfg.benchmark.highlight.shown if row in made), None)
     if shown is not None:
         frames = np.unique(np.argsort(depths)[[int(q * (len(depths) - 1)) for q in QUANTILES]])
-        both = {row: made[row].some(frames.tolist()) for row in (BASELINE, shown)}
-        images, _, target = both[BASELINE]
+        both = {row: made[row].some(frames.tolist()) for row in (baseline, shown)}
+        images, _, target = both[baseline]
         figures["panel"] = panel(images, target, {row: pred for row, (_, pred, _) in both.items()})
     return save(figures, folder, cfg.name)
 

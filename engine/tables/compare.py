@@ -1,6 +1,7 @@
 """A table of runs: each row is an experiment, each number a mean over seeds, beside the paper's.
 
     a table's config: columns, rows {row: {experiment, overrides, seeds}}, paper {row: [numbers]}
+    a row with a sweep {key, among} is one row for each value; `label` says how they are called
 
 The runs are found by their configs; those that are missing are run.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from engine.run import composed, first_stage, key, run
 from engine.runs import finished, folder
@@ -20,6 +21,23 @@ from engine.tables.pool import side_by_side
 from engine.tables.table import cell
 
 Say = Callable[[str], None]
+
+
+def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of a table, a sweep as one row for each of its values."""
+    found: dict[str, Any] = {}
+    for name, row in rows.items():
+        sweep = row.get("sweep")
+        if sweep is None:
+            found[name] = row
+            continue
+        for value in sweep.among:
+            label = sweep.get("label", "{row} {value}").format(row=name, value=value)
+            own = [*(row.get("overrides") or []), f"++{sweep.key}={value}"]
+            found[label] = OmegaConf.create(
+                {**row, "overrides": own, "curve": name, "knob": value, "sweep": None}
+            )
+    return found
 
 
 def configs(row: Mapping[str, Any], seeds: int, overrides: list[str]) -> list[DictConfig]:
@@ -43,7 +61,8 @@ def compare(
     """{"rows", "extras", "runs", "run_seconds"}: find or run every cell. `say` is told what is
     going on, of every run at last that it was "found" or is "done".
     """
-    sections = {"rows": table.rows, "extras": (table.get("extras") or {}) if extras else {}}
+    more = (table.get("extras") or {}) if extras else {}
+    sections = {"rows": expanded(table.rows), "extras": expanded(more)}
     wanted = {
         name: configs(row, seeds, overrides)
         for rows in sections.values()

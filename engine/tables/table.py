@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,19 @@ def insert(page: Path, name: str, text: str) -> None:
     before, rest = content.split(start)
     with whole(page) as file:
         file.write((before + start + text + end + rest.split(end)[1]).encode())
+
+
+def pages(results: Path) -> list[Path]:
+    """The pages beside `results` that tables are written to."""
+    found = results.parent / "README.md", *sorted(results.parent.glob("docs/*.md"))
+    return [path for path in found if path.is_file()]
+
+
+def insert_everywhere(pages: Iterable[Path], name: str, text: str) -> None:
+    """Put a table into every page that shows one of that name."""
+    for page in pages:
+        if has_place(page, name):
+            insert(page, name, text)
 
 
 def _sections(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import report
+from engine.tables import report
 from tests.browser.driver import MISSING, Browser
 
 pytestmark = pytest.mark.skipif(

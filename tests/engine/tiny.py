@@ -104,6 +104,23 @@ def config(
     return cfg
 
 
+def tiny(faces: Path, outputs: Path) -> list[str]:
+    """Overrides that make a laptop preset tiny."""
+    return [
+        f"paths.data={faces}",
+        f"paths.outputs={outputs}",
+        f"dataset.size={SIZE}",
+        "model._target_=tests.engine.tiny.TinyNet",
+        "~model.pretrained",
+        "~model.drop_connect",
+        "trainer.epochs=1",
+        "trainer.batch_size=24",
+        "trainer.workers=0",
+        "trainer.accelerator=cpu",
+        "log.figures=false",
+    ]
+
+
 def depth_config(
     data: Path, outputs: Path, experiment: str = "nyud2/vanilla", *overrides: str
 ) -> DictConfig:

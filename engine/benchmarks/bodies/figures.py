@@ -4,6 +4,7 @@ V: vertices; N: test people; R = 100 rarity regions.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from engine import build
 from engine.benchmarks.bodies.metrics import NEUTRAL, BodyMetrics
+from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, colour, save
 from metrics.groups import REGIONS, rarity_regions
 from models.rotations import geodesic, matrix_from_6d
 from models.smpl import read_mean
-
-BASELINE, BALANCED = "SPIN-RT", ("BMC", "GAI", "Balanced L1")
 
 
 def draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Path]:
@@ -35,27 +35,29 @@ def draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Path
 
 
 def _draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Path]:
-    run: Any = OmegaConf.load(Path(runs[BASELINE][0]) / "config.yaml")
+    (baseline,) = cfg.benchmark.highlight.baseline
+    balanced = [row for row in highlighted(cfg.benchmark, "paper", "ours") if row in runs]
+    run: Any = OmegaConf.load(Path(runs[baseline][0]) / "config.yaml")
     metrics: BodyMetrics = instantiate(run.metrics)
-    rows = [row for row in (BASELINE, *BALANCED) if row in runs]
+    rows = [baseline, *balanced]
     tests = {row: [np.load(Path(one) / "predictions.npz") for one in runs[row]] for row in rows}
-    target = torch.from_numpy(tests[BASELINE][0]["test_target"])
+    target = torch.from_numpy(tests[baseline][0]["test_target"])
     found = {
         row: [_errors(metrics, one["test_pred"], target) for one in tests[row]] for row in rows
     }
-    rarity = found[BASELINE][0][1]
+    rarity = found[baseline][0][1]
     errors = {row: np.mean([error for error, _ in found[row]], 0) for row in rows}
-    best = min((row for row in rows if row != BASELINE), key=lambda row: _balanced(runs[row]))
+    best = min(balanced, key=lambda row: _balanced(runs[row]))
 
     figures = {
         "sweep": Figure(figsize=(9.6, 3), layout="constrained"),
         "gain": Figure(figsize=(6, 3)),
     }
-    sweep(runs, figures["sweep"].subplots(1, 3))
-    gain(errors, rarity, figures["gain"].subplots())
+    sweep(runs, baseline, balanced, figures["sweep"].subplots(1, 3))
+    gain(errors, baseline, rarity, figures["gain"].subplots())
     figures["poses"] = Figure(figsize=(6, 3))
     pose_distribution(run, figures["poses"].subplots())
-    preds = {row: tests[row][0]["test_pred"] for row in (BASELINE, best)}
+    preds = {row: tests[row][0]["test_pred"] for row in (baseline, best)}
     figures["panels"] = panels(run, metrics, preds, target, rarity)
     return save(figures, folder, cfg.name)
 
@@ -80,19 +82,19 @@ def _metrics(folder: str) -> dict[str, Any]:
     return json.loads((Path(folder) / "metrics.json").read_text())
 
 
-def sweep(runs: dict[str, list[str]], axes: Any) -> Any:
+def sweep(runs: dict[str, list[str]], baseline: str, balanced: Sequence[str], axes: Any) -> Any:
     """Strength against bMPVPE on validation and on the test set, and its 5% tail: means over seeds.
 
     A cross at the upper edge is a strength at which some seed diverged.
     """
     keys = ("val/bmpvpe", "test/bmpvpe", "test/bmpvpe_tail5")
     titles = ("validation, where it is chosen", "test", "test, 5% tail")
-    base = [_metrics(one)["metrics"] for one in runs[BASELINE]]
+    base = [_metrics(one)["metrics"] for one in runs[baseline]]
     for ax, key, title in zip(axes, keys, titles, strict=True):
         ax.axhline(
-            np.mean([one[key] for one in base]), color=colour(BASELINE), ls="--", label=BASELINE
+            np.mean([one[key] for one in base]), color=colour(baseline), ls="--", label=baseline
         )
-        for row in (row for row in BALANCED if row in runs):
+        for row in balanced:
             strengths, means, diverged = _sweep_of(runs[row], key)
             if strengths:
                 ax.plot(strengths, means, "o-", ms=3, color=colour(row), label=row)
@@ -116,15 +118,17 @@ def _sweep_of(folders: list[str], key: str) -> tuple[list[float], list[float], l
     return whole_rows, means, sorted(diverged)
 
 
-def gain(errors: dict[str, NDArray], rarity: NDArray, ax: Axes, groups: int = 20) -> Axes:
-    """How much lower the error is than SPIN-RT's, from common to rare poses.
+def gain(
+    errors: dict[str, NDArray], baseline: str, rarity: NDArray, ax: Axes, groups: int = 20
+) -> Axes:
+    """How much lower the error is than the baseline's, from common to rare poses.
 
     The R regions are shown five at a time, each the mean of its regions, as bMPVPE is of all.
     """
     regions = rarity_regions(torch.from_numpy(rarity)).numpy()
     place = np.arange(groups)
-    for number, row in enumerate(row for row in errors if row != BASELINE):
-        difference = errors[BASELINE] - errors[row]
+    for number, row in enumerate(row for row in errors if row != baseline):
+        difference = errors[baseline] - errors[row]
         means = [
             difference[regions == r].mean() if (regions == r).any() else np.nan
             for r in range(REGIONS)
@@ -136,7 +140,7 @@ def gain(errors: dict[str, NDArray], rarity: NDArray, ax: Axes, groups: int = 20
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set(
         xlabel=f"rarity, from the mean pose (0) to the rarest ({groups - 1})",
-        ylabel="MPVPE below SPIN-RT's (mm)",
+        ylabel=f"MPVPE below {baseline}'s (mm)",
         xticks=range(0, groups, 2),
     )
     ax.legend()

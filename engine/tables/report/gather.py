@@ -1,10 +1,11 @@
 """What the report shows: tables of the paper, our measurements of each, and their figures.
 
-    configs/table/<table>.yaml                 what the paper prints (cited)
+    configs/table/<table>.yaml                 what the paper prints (cited); its benchmark
     <results>/<name>.json, <outputs>/...       what was measured (mini data, or real data)
     .../figures/<name>_<kind>.png              figures of the measurement <name>
 
-A measurement belongs to the table whose name its own begins with: nyud2_mini to nyud2.
+A measurement says which table it is of. Older ones belong to the table whose name theirs begins
+with: nyud2_mini to nyud2, and utkface to imdb_wiki, whose benchmark lists that dataset.
 """
 
 import json
@@ -17,18 +18,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from engine import CONFIGS
+from engine.run import composed
 from engine.tables.table import cell
 
-FIRST = (  # then others
-    "synthetic",
-    "imdb_wiki",
-    "nyud2",
-    "ihmr",
-    "imdb_wiki_sigma",
-    "imdb_wiki_gmm",
-    "compute",
-)
-AGES = ("agedb", "utkface")  # datasets of the tables imdb_wiki...
+LAST = 1000  # where tables stand that do not say where
 
 
 @dataclass
@@ -76,30 +69,32 @@ class Section:
     name: str
     title: str
     columns: list[str]
+    benchmark: Mapping[str, Any] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
 
 
 @cache
-def table_configs(folder: Path = CONFIGS / "table") -> dict[str, dict[str, Any]]:
-    """{name: config} of all tables: the paper's benchmarks, its ablations, ours."""
-    found: dict[str, Any] = {
-        path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in folder.glob("*.yaml")
-    }
+def table_configs() -> dict[str, dict[str, Any]]:
+    """{name: config} of all tables, each with its `benchmark`; first those that the paper has."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in (CONFIGS / "table").glob("*.yaml"):
+        cfg = composed("table", [f"table={path.stem}"])
+        plain: Any = OmegaConf.to_container(cfg.table)
+        found[path.stem] = {**plain, "benchmark": OmegaConf.to_container(cfg.benchmark)}
 
-    def place(name: str) -> tuple[bool, int, str]:
-        rank = FIRST.index(name) if name in FIRST else len(FIRST)
-        return not found[name].get("paper"), rank, name
+    def rank(name: str) -> tuple[bool, int, str]:
+        return not found[name].get("paper"), found[name].get("order", LAST), name
 
-    return {name: found[name] for name in sorted(found, key=place)}
+    return {name: found[name] for name in sorted(found, key=rank)}
 
 
 def gather(results: Path, outputs: Path | None = None) -> list[Section]:
     """The sections of the report. `outputs`: where this machine's own tables are, if it has any."""
     configs = table_configs()
     sections = {
-        name: Section(name, table["title"], list(table["columns"]))
+        name: Section(name, table["title"], list(table["columns"]), table["benchmark"])
         for name, table in configs.items()
     }
     figures = {path.name: path for path in sorted((results / "figures").glob("*.png"))}
@@ -111,7 +106,8 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
             for path in sorted((folder / "figures").glob("*.png")):
                 figures[path.name] = path  # the newer one
     for source in sources:
-        name = owner(source.path.stem, sections)
+        name = source.content.get("meta", {}).get("table")
+        name = name if name in sections else owner(source.path.stem, configs)
         if name is None:
             name = source.path.stem
             columns = dict.fromkeys(c for row in source.content["rows"].values() for c in row)
@@ -121,7 +117,9 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
         section.rows = rows_of(section, configs.get(section.name, {}))
     for path in figures.values():
         name, source = owner_of_figure(path, sources)
-        if (section := sections.get(owner(name, sections) or name)) is not None:
+        holds = (section for section in sections.values() if source in section.sources)
+        section = next(holds, None) if source else sections.get(owner(name, configs) or name)
+        if section is not None:
             section.figures.append(Figure(path, path.stem.removeprefix(name).strip("_"), source))
     return [section for section in sections.values() if section.rows or section.figures]
 
@@ -138,11 +136,14 @@ def read(path: Path, where: str) -> list[Source]:
 
 def owner(stem: str, tables: Mapping[str, Any]) -> str | None:
     """The table that a measurement belongs to; utkface_sigma is one of imdb_wiki_sigma."""
-    for ages in AGES:
-        if stem == ages or stem.startswith(f"{ages}_"):
-            stem = stem.replace(ages, "imdb_wiki", 1)
-    fits = [name for name in tables if stem == name or stem.startswith(f"{name}_")]
-    return max(fits, key=len, default=None)
+    fits = {
+        named: name
+        for name, table in tables.items()
+        for dataset in table["benchmark"]["datasets"]
+        for named in [name.replace(table["benchmark"]["name"], dataset, 1)]
+        if stem == named or stem.startswith(f"{named}_")
+    }
+    return fits[max(fits, key=len)] if fits else None
 
 
 def owner_of_figure(path: Path, sources: list[Source]) -> tuple[str, Source | None]:

@@ -9,36 +9,14 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from engine.tables.report.gather import Row, Section
+from datasets.files import whole
+from engine import RESULTS
+from engine.provenance import meta
+from engine.tables.columns import column
+from engine.tables.report.gather import Row, Section, gather
 from engine.tables.table import number
 
 HERE = Path(__file__).parent
-GROUPS = {
-    "bmae": "bMAE (years) ↓",
-    "mae": "MAE (years) ↓",
-    "rmse": "RMSE (m) ↓",
-    "delta1": "δ₁ ↑",
-    "bmpvpe": "bMPVPE (mm) ↓",
-    "bmpjpe": "bMPJPE (mm) ↓",
-    "bpa_mpjpe": "bPA-MPJPE (mm) ↓",
-    "mpvpe": "MPVPE (mm) ↓",
-    "normal": "Normal (MSE) ↓",
-    "exponential": "Exponential (MSE) ↓",
-    "mvn": "MVN (MSE) ↓",
-    "seconds": "Time (s/iter) ↓",
-    "memory_mb": "Memory (MB) ↓",
-}
-PARTS = {
-    "": "All",
-    "many": "Many",
-    "medium": "Med.",
-    "few": "Few",
-    "tail10": "10%",
-    "tail5": "5%",
-    "high": "High",
-    "moderate": "Mod.",
-    "low": "Low",
-}
 MARKS = {
     "cited": "printed in the paper, or published with it; not measured here",
     "real": "measured here on real data (in the synthetic benchmark: on the paper's own generator)",
@@ -47,22 +25,12 @@ MARKS = {
 }
 
 
-def heading(column: str) -> tuple[str, str]:
-    """bmae_many -> (bMAE (years) ↓, Many)."""
-    fits = [name for name in GROUPS if column == name or column.startswith(f"{name}_")]
-    if not fits:
-        return column, ""
-    name = max(fits, key=len)
-    part = column[len(name) + 1 :]
-    return GROUPS[name], PARTS.get(part, part)
-
-
-def head(columns: Sequence[str]) -> tuple[list[tuple[str, int]], list[str]]:
+def head(section: Section) -> tuple[list[tuple[str, int]], list[str]]:
     """The two lines of a table's head: groups with their widths, and a name for each column."""
-    names = [heading(column) for column in columns]
+    names = [column(section.benchmark, name) for name in section.columns]
     upper, lower = [], []
-    for group, of in groupby(names, key=lambda pair: pair[0]):
-        parts = [part for _, part in of]
+    for group, of in groupby(names, key=lambda one: one.group):
+        parts = [one.part for one in of]
         single = len(parts) == 1
         upper.append(("" if single else group, len(parts)))
         lower += [group] if single else parts
@@ -74,13 +42,13 @@ def value(entry: Mapping[str, Any] | None, mark: str) -> float | None:
     return None if entry is None else entry["paper" if mark == "cited" else "mean"]
 
 
-def text(section: Section, row: Row, column: str) -> str:
+def text(section: Section, row: Row, name: str) -> str:
     """A cell as it is shown: mean ± std of ours, the paper's with as many digits as it prints."""
-    entry, shown = row.cells.get(column), value(row.cells.get(column), row.mark)
+    entry, shown = row.cells.get(name), value(row.cells.get(name), row.mark)
     if entry is None or shown is None:
         return "-"
     if row.mark == "cited":
-        printed = (value(r.cells.get(column), r.mark) for r in section.rows if r.mark == "cited")
+        printed = (value(r.cells.get(name), r.mark) for r in section.rows if r.mark == "cited")
         digits = max(decimals(str(v)) for v in printed if v is not None)
         return f"{shown:.{min(digits, decimals(number(shown)))}f}"
     return number(shown) + ("" if entry["std"] is None else f" ± {number(entry['std'])}")
@@ -91,14 +59,15 @@ def decimals(shown: str) -> int:
     return len(shown.partition(".")[2])
 
 
-def best(rows: Sequence[Row], row: Row, column: str) -> bool:
+def best(section: Section, row: Row, name: str) -> bool:
     """Whether a cell is the best of its column among the rows of the same origin."""
-    own = [value(r.cells.get(column), r.mark) for r in rows if r.origin == row.origin]
+    own = [value(r.cells.get(name), r.mark) for r in section.rows if r.origin == row.origin]
     known = [v for v in own if v is not None]
-    shown = value(row.cells.get(column), row.mark)
+    shown = value(row.cells.get(name), row.mark)
     if shown is None or len(known) < 2:
         return False
-    return shown == (max(known) if column.startswith("delta") else min(known))
+    higher = column(section.benchmark, name).better == "higher"
+    return shown == (max(known) if higher else min(known))
 
 
 def provenance(source: Any) -> dict[str, str]:
@@ -160,15 +129,31 @@ def markdown(sections: Sequence[Section], meta: Mapping[str, Any], folder: Path)
     return "\n".join(lines) + "\n"
 
 
+def write(outputs: Path, own: bool = True) -> list[Path]:
+    """The paths of the page and of its Markdown."""
+    sections = gather(RESULTS, outputs if own else None)
+    about = meta()
+    texts = {"html": html(sections, about), "md": markdown(sections, about, outputs)}
+    paths = []
+    for form, text in texts.items():
+        path = outputs / f"report.{form}"
+        with whole(path) as file:
+            file.write(text.encode())
+        paths.append(path)
+    return paths
+
+
 def _table(section: Section) -> list[str]:
     if not section.rows:
         return []
-    heads = [" ".join(dict.fromkeys(heading(column))) for column in section.columns]
+    abouts = [column(section.benchmark, name) for name in section.columns]
+    widths = {about.group: sum(a.group == about.group for a in abouts) for about in abouts}
+    heads = [a.group if widths[a.group] == 1 else f"{a.group} {a.part}" for a in abouts]
     lines = [["Method", "", "Origin", *heads], ["---"] * 3 + ["---:"] * len(heads)]
     for row in section.rows:
         cells = []
-        for column in section.columns:
-            shown = text(section, row, column)
-            cells.append(f"**{shown}**" if best(section.rows, row, column) else shown)
+        for name in section.columns:
+            shown = text(section, row, name)
+            cells.append(f"**{shown}**" if best(section, row, name) else shown)
         lines.append([row.method, row.mark, row.origin, *cells])
     return [f"| {' | '.join(line)} |" for line in lines]

@@ -7,8 +7,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from engine.run import CONFIGS, composed
+from engine.tables import reproduce
 from engine.tables.report import table_configs
-from scripts import reproduce
 
 DATASETS = sorted(path.stem for path in (CONFIGS / "dataset").glob("*.yaml"))
 
@@ -40,7 +40,7 @@ def test_real_data_that_is_not_there_is_skipped_with_a_line(faces: Path, tmp_pat
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_dataset_may_lie_in_a_folder_of_its_own(name: str):
-    cfg = composed("train", ["experiment=imdb_wiki/bmc", f"dataset={name}", f"++paths.{name}=/x"])
+    cfg = composed("train", ["experiment=imdb_wiki/bmc", f"dataset={name}", f"paths.{name}=/x"])
     assert "/x" in str(OmegaConf.to_container(cfg.dataset, resolve=True))
 
 
