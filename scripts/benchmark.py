@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 from torch.nn import functional
 
-from engine import ROOT, provenance
+from engine import RESULTS, ROOT, provenance
 from engine.speed.timing import Bench, Loss, Row, ratio, table
 from engine.tables import table as tables
 from losses import BMC, BNI, GAI, Bins, GaussianMixture
@@ -201,7 +201,8 @@ def main(config: DictConfig) -> None:
     report["meta"] = {**provenance.meta(), "threads": torch.get_num_threads()}
     tables.write_benchmark(report, ROOT, "benchmark", config.publish)
     if config.publish:
-        tables.insert(ROOT / "README.md", "benchmark", markdown(rows_with_goals(report)))
+        text = markdown(rows_with_goals(report))
+        tables.insert_everywhere(tables.pages(RESULTS), "benchmark", text)
 
 
 def rows_with_goals(report: dict) -> list[dict]:

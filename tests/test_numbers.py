@@ -1,4 +1,4 @@
-"""Every number with a decimal point in the README and the report comes from a file in results/,
+"""Every number with a decimal point in the README, its docs and the report comes from results/,
 from what the paper prints (configs/table/), or from the short list below, which says where from.
 """
 
@@ -13,11 +13,12 @@ import pytest
 from engine import provenance
 from engine.tables import table as tables
 from engine.tables.report import gather, markdown, table_configs
+from engine.tables.summary import summary
 from scripts import benchmark
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-# Numbers of the README's text that no result file holds.
+PAGES = [ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md"]
+# Numbers of the pages' text that no result file holds.
 SETTINGS = {
     "0.25": "a covariance scale of the protocol (synthetic/problems.py)",
     "0.5625": "a covariance scale of the protocol (synthetic/problems.py)",
@@ -60,17 +61,26 @@ def prose(text: str) -> str:
     return re.sub(r"(Eq\.|Sec\.) \d\.\d+(, \d\.\d+)*", "", text)
 
 
-def test_numbers_in_the_readmes_text(known: list[float]):
-    found = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", prose(README)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_numbers_in_a_pages_text(page: Path, known: list[float]):
+    found = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", prose(page.read_text())))
     unknown = {n for n in found - set(SETTINGS) if not traced(n, known)}
     assert not unknown, f"not in results/: {sorted(unknown)}"
 
 
-def test_tables_in_the_readme_are_those_of_the_files():
-    names = re.findall(r"<!-- table (\w+) -->", README)
-    assert {"synthetic", "benchmark"} <= set(names)
-    for name in names:
-        inserted = README.split(f"<!-- table {name} -->\n")[1].split(f"<!-- end {name} -->")[0]
+def test_the_readme_is_two_screens():
+    assert PAGES[0].stat().st_size <= 10_000
+
+
+def test_tables_in_the_pages_are_those_of_the_files():
+    marks = [(page, re.findall(r"<!-- table (\w+) -->", page.read_text())) for page in PAGES]
+    shown = [(page.read_text(), name) for page, names in marks for name in names]
+    assert {"summary", "synthetic", "benchmark"} <= {name for _, name in shown}
+    for page, name in shown:
+        inserted = page.split(f"<!-- table {name} -->\n")[1].split(f"<!-- end {name} -->")[0]
+        if name == "summary":
+            assert inserted == summary(), "python scripts/report.py publish=true"
+            continue
         content = json.loads((ROOT / "results" / f"{name}.json").read_text())
         if name == "benchmark":
             assert inserted == benchmark.markdown(benchmark.rows_with_goals(content))

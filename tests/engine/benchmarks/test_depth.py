@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
-from omegaconf import OmegaConf
 
 from datasets import nyud2
 from engine import build, features
 from engine.batches import evaluation_loader
 from engine.benchmarks.depth import Maps, draw
 from engine.evaluate import evaluate, finished_run
-from engine.run import make_fabric, run
+from engine.run import composed, make_fabric, run
 from engine.speed.timing import Bench
 from engine.task import Dense
 from losses import BNI, BalancedLoss, Bins, Flat, Gaussian, Histogram, WeightedLoss
@@ -188,7 +187,7 @@ def test_figures_are_drawn_from_finished_runs(rooms: Path, tmp_path: Path):
         row: [run(depth_config(rooms, tmp_path, f"nyud2/{name}", "features=cached"))["folder"]]
         for row, name in (("Vanilla", "vanilla"), ("GAI", "gai"))
     }
-    cfg = OmegaConf.create({"name": "nyud2_tiny"})
+    cfg = composed("table", ["table=nyud2", "name=nyud2_tiny"])
     paths = draw(cfg, runs, tmp_path / "figures")
     assert {path.name for path in paths} == {
         f"nyud2_tiny_{kind}.{ending}" for kind in ("gain", "panel") for ending in ("png", "pdf")
