@@ -113,11 +113,11 @@ def label_figures(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:
     if not test:
         return {}
     some = np.linspace(0, len(test["pred"]) - 1, min(8, len(test["pred"]))).astype(int)
-    images = [loop.images[int(index)]["input"] for index in test["index"][some]]
-    return {
-        "labels": marginals(loop.labels, test["pred"]),
-        "samples": samples(images, test["pred"][some], test["target"][some]),
-    }
+    inputs = [loop.images[int(index)]["input"] for index in test["index"][some]]
+    figures = {"labels": marginals(loop.labels, test["pred"])}
+    if all(one.ndim == 3 and len(one) == 3 for one in inputs):  # else they are no images
+        figures["samples"] = samples(inputs, test["pred"][some], test["target"][some])
+    return figures
 
 
 def marginals(labels: NDArray, pred: NDArray, bins: int = 60) -> Figure:

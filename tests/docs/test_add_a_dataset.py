@@ -1,0 +1,63 @@
+"""docs/add_a_dataset.md, carried out: its files in a copy of the checkout, then its commands."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import ROOT
+
+PAGE = ROOT / "docs" / "add_a_dataset.md"
+CODE = ("configs", "datasets", "engine", "losses", "metrics", "models", "scripts", "synthetic")
+SHORT = {"table": ["seeds=1"], "reproduce": ["seeds=1", "jobs=1"], "train": [], "report": []}
+
+
+def files() -> dict[str, str]:
+    """{path: content} of what the page adds."""
+    named = r"^`([\w/]+\.(?:py|yaml))`.*?^```(?:python|yaml)\n(.*?)^```"
+    return dict(re.findall(named, PAGE.read_text(), re.DOTALL | re.MULTILINE))
+
+
+def commands() -> list[list[str]]:
+    block = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[-1]
+    return [shlex.split(line, comments=True) for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the code with the page's files in it, and what its commands said in `said`."""
+    root = tmp_path_factory.mktemp("checkout")
+    for name in CODE:
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "results").symlink_to(ROOT / "results")
+    for name, content in files().items():
+        assert not (root / name).exists(), f"{name}: the page is to add files, not to change them"
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    return root
+
+
+def test_nine_files_are_enough():
+    assert len(files()) <= 9
+
+
+def test_the_commands_run_and_the_report_shows_the_table(checkout: Path):
+    for _, script, *arguments in commands():
+        own = [*arguments, *SHORT[Path(script).stem]]
+        done = subprocess.run(
+            [sys.executable, script, *own], cwd=checkout, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{script} {own}\n{done.stdout}{done.stderr}"
+    table = json.loads((checkout / "outputs/tables/patients.json").read_text())
+    assert list(table["rows"]) == ["Vanilla", "BMC"]
+    assert all(cell["mean"] > 0 for cells in table["rows"].values() for cell in cells.values())
+    figures = {path.name for path in (checkout / "outputs/tables/figures").glob("*.png")}
+    assert {f"patients_{kind}.png" for kind in ("labels", "gain", "predictions")} <= figures
+    page = (checkout / "outputs/report.html").read_text()
+    assert "Ages of patients" in page
+    assert "bMAE (years) ↓" in page
