@@ -36,33 +36,39 @@ ROOT = Path(sys.path[0])
 
 
 def compare(
-    repositories: Mapping[str, Any], only: str | None = None
+    repositories: Mapping[str, Any],
+    only: str | None = None,
+    data: Mapping[str, str | None] | None = None,
 ) -> tuple[list[Line], list[str]]:
     """All lines, and a sentence for everything that was skipped.
 
     repositories: {key: {url, clone, parts}}; a part is a module of scripts/released/.
+    data: {name: folder} of real data, which a check finds under that name in its work folder.
     """
     found, skipped = [], []
     for repository in repositories.values():
-        name = repository["url"]
-        if repository["clone"] is None:
+        name, clone = repository["url"], repository["clone"]
+        if clone is None:
             skipped.append(f"{name}: no clone given")
             continue
         for part in repository["parts"]:
             module = importlib.import_module(f"scripts.released.{part}")
             for check in module.CHECKS:
-                if only is not None and only not in f"{part}.{check.__name__}":
+                title = f"{part}.{check.__name__}"
+                if only is not None and only not in title:
                     continue
                 lines = Lines(name)
                 try:
                     with tempfile.TemporaryDirectory() as work:
-                        check(Path(repository["clone"]), Path(work), lines)
+                        for key, folder in (data or {}).items():
+                            if folder is not None:
+                                (Path(work) / key).symlink_to(Path(folder).resolve())
+                        check(Path(clone), Path(work), lines)
                 except Missing as error:
-                    skipped.append(f"{name}, {part}.{check.__name__}: {error}")
+                    skipped.append(f"{name}, {title}: {error}")
                 except Exception as error:
                     note = f"{type(error).__name__}: {error}".splitlines()[0]
-                    quantity = f"{part}.{check.__name__}"
-                    lines.found.append(Line(name, quantity, float("inf"), 0.0, note=note))
+                    lines.found.append(Line(name, title, float("inf"), 0.0, note=note))
                 found += lines.found
     return found, skipped
 
@@ -134,7 +140,7 @@ def main(cfg: DictConfig) -> None:
     GlobalHydra.instance().clear()  # the parts compose configs of their own
     torch.manual_seed(0)
     start = time.perf_counter()
-    found, skipped = compare(cfg.repositories, cfg.only)
+    found, skipped = compare(cfg.repositories, cfg.only, {"nyud2": cfg.nyud2})
     Console(width=200 if not sys.stdout.isatty() else None).print(table(found))
     for line in skipped:
         print(f"skipped: {line}")

@@ -16,7 +16,7 @@ from datasets import depth as maps
 from datasets import nyud2_files, nyud2_frames
 from engine import build
 from scripts.released.age_data import picture
-from scripts.released.clones import Clone
+from scripts.released.clones import Clone, Missing
 from scripts.released.depth import arguments, configured, open_clone
 from scripts.released.lines import Lines, rms
 
@@ -63,6 +63,35 @@ def loaders(root: Path | None, work: Path, lines: Lines) -> None:
         with clone.running():
             theirs = loader.getTestingData(args).dataset[0]
         view(lines, f"test {{}} from {width} x {height}", own, theirs, TEST_VIEW)
+
+
+def real_frames(root: Path | None, work: Path, lines: Lines) -> None:
+    """The same on the first frames of the real NYUD2-DIR, where they are given."""
+    given = work / "nyud2"
+    if not given.is_dir():
+        raise Missing("no frames given (nyud2=<the folder of nyu2_train.csv>)")
+    clone = open_clone(root)
+    loader = clone.load("loaddata")
+    some = work / "some"
+    some.mkdir()
+    for side in ("train", "test"):
+        rows = (given / f"nyu2_{side}.csv").read_text().splitlines(keepends=True)[:3]
+        (some / f"nyu2_{side}.csv").write_text("".join(rows))
+        (some / f"nyu2_{side}").symlink_to((given / f"nyu2_{side}").resolve())
+    np.save(some / "test_balanced_mask.npy", np.ones((3, *maps.CROP), np.uint8))
+    np.save(some / "train_depth_histogram.npy", np.ones((3, 100), np.int64))
+    cfg, args = configured("vanilla", f"++paths.nyud2={some}"), arguments(data_dir=str(some))
+    with clone.running():
+        training, testing = (
+            loader.getTrainingData(args).dataset,
+            loader.getTestingData(args).dataset,
+        )
+    own = drawn(build.dataset(cfg, "train"), 3.0, True)
+    name = "a real frame in training, turned and mirrored: {}"
+    view(lines, name, own, released_drawn(clone, training, 3.0, True), TURNED_VIEW)
+    with clone.running():
+        theirs = testing[2]
+    view(lines, "a real frame in the test: {}", build.dataset(cfg, "test")[2], theirs, TEST_VIEW)
 
 
 GREY_LEVEL = 1e-4  # rms: of a spline's values, one in 30,000 is rounded to the next grey level
@@ -184,4 +213,4 @@ def histograms(root: Path | None, work: Path, lines: Lines) -> None:
         lines.same(f"histograms of two frames of {width} x {height}", own, np.stack(counts))
 
 
-CHECKS = (loaders, colours, histograms, mask)
+CHECKS = (loaders, real_frames, colours, histograms, mask)

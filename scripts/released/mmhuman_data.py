@@ -4,6 +4,7 @@ import contextlib
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,27 +16,64 @@ from metrics import mesh_report, pa_mpjpe
 from metrics.errors import mean_distance
 from models import SMPL
 from models.rotations import matrix_from_6d
-from scripts.released.lines import Lines
+from scripts.released.lines import Lines, rms
 from scripts.released.mmhuman import CONFIG, Body, open_clone
-from scripts.released.spin import FLOAT32, ihmr_images, write_body
+from scripts.released.spin import FLOAT32, ihmr_images, matrices, rotvec, write_body
+from scripts.released.spin_data import read_image
+
+VIEWS = {
+    "a person": View(),
+    "turned by 20 degrees, scaled by 1.1": View(rotation=20.0, scale=1.1),
+    "mirrored, turned, scaled": View(flip=True, rotation=20.0, scale=1.1),
+}
 
 
-def crop(root: Path | None, work: Path, lines: Lines) -> None:
-    """Their affine crop: keypoints and the picture."""
+def samples(root: Path | None, work: Path, lines: Lines) -> None:
+    """A person after their flip and affine crop, for the same draws.
+
+    They mirror before they turn, we after: a mirrored person is turned the other way.
+    """
     clone, folder = open_clone(root), write_body(work)
+    mmcv: Any = clone.modules["mmcv"]
+    mmcv.imflip = lambda image, direction: image[:, ::-1].copy()
     transforms = clone.load("mmhuman3d.data.datasets.pipelines.transforms")
+    cfg = composed("train", ["experiment=ihmr/bmc", "preset=official"])
     people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
-    view = View(rotation=20.0, scale=1.1)
-    box = np.full(2, 200 * people.scale[0] * view.scale, np.float32)
-    results = {"center": people.center[0], "scale": box, "rotation": view.rotation}
-    with clone.running():
-        made = transforms.MeshAffine(224)({**results, "keypoints2d": people.keypoints[0].copy()})
-    own = crops.crop_keypoints(people.keypoints[0], people.center[0], people.scale[0], view)
-    seen = people.keypoints[0][:, 2] > 0
-    pixels = 112 * (own[seen, :2] + 1)
-    lines.add(
-        "IHMR, keypoints in the turned crop", pixels, made["keypoints2d"][seen, :2], 1e-3, "px"
-    )
+    image, box = read_image(people, 0), (people.center[0], people.scale[0])
+    vector = rotvec(torch.from_numpy(people.rotations[0]).flatten())
+    for name, view in VIEWS.items():
+        results = {
+            "img": image,
+            "center": people.center[0].copy(),
+            "scale": np.full(2, 200 * people.scale[0] * view.scale, np.float32),
+            "rotation": -view.rotation if view.flip else view.rotation,
+            "keypoints2d": people.keypoints[0].copy(),
+            "keypoints3d": np.concatenate([np.zeros((25, 4), np.float32), people.joints[0]]),
+            "smpl_global_orient": vector[:3],
+            "smpl_body_pose": vector[3:].reshape(23, 3),
+        }
+        with clone.running():
+            mirror = transforms.RandomHorizontalFlip(float(view.flip), "smpl_49")
+            if view.flip:
+                results = mirror(results)
+            made = transforms.MeshAffine(224)(results)
+        own = ihmr.split_target(torch.from_numpy(ihmr.target(people, 0, view))[None])
+        points = own["keypoints"].unflatten(1, (49, 3))[0]
+        seen = (points[:, 2] > 0).numpy()
+        pixels = 112 * (points[seen, :2] + 1)
+        title = f"IHMR, loader, {name}"
+        lines.add(f"{title}: keypoints", pixels, made["keypoints2d"][seen, :2], 1e-3, "px")
+        joints = made["keypoints3d"][25:]
+        lines.add(f"{title}: 3-D joints", own["joints"], joints, 1e-5, "m")
+        pose = np.concatenate([made["smpl_global_orient"], made["smpl_body_pose"].ravel()])
+        true = matrices(torch.from_numpy(pose.astype(np.float32))[None])
+        lines.add(f"{title}: pose", own["pose"], true, 1e-5, "")
+        picture = crops.crop(image, *box, view, 224, cfg.dataset.one_warp)
+        difference = rms(picture, made["img"])
+        lines.add(f"{title}: image, rms", difference, 0.0, GREY_LEVELS, "grey levels")
+
+
+GREY_LEVELS = 0.02  # OpenCV interpolates in steps of 1/32 pixel: some are rounded to the other side
 
 
 def metrics(root: Path | None, work: Path, lines: Lines) -> None:
@@ -87,6 +125,8 @@ def settings(root: Path | None, work: Path, lines: Lines) -> None:
         theirs = runpy.run_path(str(clone.folder / CONFIG))
     own = composed("train", ["experiment=ihmr/bmc", "preset=official"])
     rates = theirs["optimizer"]
+    transforms = clone.load("mmhuman3d.data.datasets.pipelines.transforms")
+    turned = transforms.GetRandomScaleRotation().rot_prob
     pairs = {
         "epochs": (own.trainer.epochs, theirs["runner"]["max_epochs"]),
         "learning rate": (own.optim.optimizer.lr, rates["head"]["lr"]),
@@ -96,6 +136,7 @@ def settings(root: Path | None, work: Path, lines: Lines) -> None:
             theirs["model"]["loss_smpl_pose"]["init_noise_sigma"],
         ),
         "image size": (own.dataset.size, theirs["img_res"]),
+        "share of turned pictures": (own.dataset.turned, turned),
     }
     mine, other = zip(*pairs.values(), strict=True)
     lines.same(
@@ -109,4 +150,4 @@ def settings(root: Path | None, work: Path, lines: Lines) -> None:
     lines.same("IHMR, shares of the training sets", probabilities, shares["partition"])
 
 
-CHECKS = (crop, metrics, settings)
+CHECKS = (samples, metrics, settings)
