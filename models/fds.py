@@ -94,7 +94,9 @@ class FDS(nn.Module):
         All is decided on the device, so that a GPU need not wait for Python, and in float32.
         """
         bins = len(self.count)
-        place = ((target[:, 0] - self.low) / self.step).floor().long().clamp(0, bins - 1)
+        # in this order 2 m in steps of 0.1 m, which float32 has not, opens its bin as in DIR's code
+        place = (target[:, 0].float() * (1 / self.step) - self.low / self.step).floor().long()
+        place = place.clamp(0, bins - 1)
         rows = features.to(torch.promote_types(features.dtype, torch.float32))
         self._collect(features.detach().float(), place, known)
         ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(*self.clip)

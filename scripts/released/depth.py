@@ -146,19 +146,13 @@ def steps(root: Path | None, work: Path, lines: Lines) -> None:
         whole = instantiate(cfg.objective, model=own, loss=loss, weights=weights)
         value, _ = whole({"input": torch.zeros(2), "target": depth, "meta": {}})
         value.backward()
-        lines.add(
-            f"{row}, training step: loss", value, heard.values[0], FLOAT32, **NEAR.get(row, {})
-        )
+        lines.add(f"{row}, training step: loss", value, heard.values[0], FLOAT32)
         lines.add(
             f"{row}, training step: gradient to the map",
             own.map.grad,
             theirs.map.grad,
             FLOAT32,
-            **NEAR.get(row, {}),
         )
-
-
-NEAR: dict[str, dict[str, Any]] = {}
 
 
 def bucket_weights(loader: Any, args: SimpleNamespace) -> np.ndarray:

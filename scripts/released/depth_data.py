@@ -58,11 +58,11 @@ def loaders(root: Path | None, work: Path, lines: Lines) -> None:
                 training = loader.getTrainingData(args).dataset
             theirs = released_drawn(clone, training, turn, mirror)
             name = f"training {{}} from {width} x {height}{title}"
-            view(lines, name, own, theirs, TRAIN_VIEW | (TURNED_VIEW if turn else {}))
+            view(lines, name, own, theirs)
         own = build.dataset(cfg, "test")[0]
         with clone.running():
             theirs = loader.getTestingData(args).dataset[0]
-        view(lines, f"test {{}} from {width} x {height}", own, theirs, TEST_VIEW)
+        view(lines, f"test {{}} from {width} x {height}", own, theirs)
 
 
 def real_frames(root: Path | None, work: Path, lines: Lines) -> None:
@@ -88,32 +88,20 @@ def real_frames(root: Path | None, work: Path, lines: Lines) -> None:
         )
     own = drawn(build.dataset(cfg, "train"), 3.0, True)
     name = "a real frame in training, turned and mirrored: {}"
-    view(lines, name, own, released_drawn(clone, training, 3.0, True), TURNED_VIEW)
+    view(lines, name, own, released_drawn(clone, training, 3.0, True))
     with clone.running():
         theirs = testing[2]
-    view(lines, "a real frame in the test: {}", build.dataset(cfg, "test")[2], theirs, TEST_VIEW)
+    view(lines, "a real frame in the test: {}", build.dataset(cfg, "test")[2], theirs)
 
 
 GREY_LEVEL = 1e-4  # rms: of a spline's values, one in 30,000 is rounded to the next grey level
-TRAIN_VIEW: dict[str, dict[str, Any]] = {}
-TURNED_VIEW: dict[str, dict[str, Any]] = {}
-TEST_VIEW: dict[str, dict[str, Any]] = {}
 
 
-def view(lines: Lines, name: str, own: dict, theirs: dict, explained: dict) -> None:
+def view(lines: Lines, name: str, own: dict, theirs: dict) -> None:
     """The depth map in metres, and the image in units of the colours' standard deviation."""
-    depth, image = explained.get("depth", {}), explained.get("image", {})
-    pairs = (
-        ("depth", own["target"], theirs["depth"], 1e-5, "m", depth),
-        ("image", own["input"], theirs["image"], GREY_LEVEL, "std", image),
-    )
-    for what, mine, other, tolerance, unit, options in pairs:
-        if options or np.abs(np.subtract(*map(np.asarray, (mine, other)))).max() > tolerance:
-            lines.add(
-                f"{name.format(what)}, rms", rms(mine, other), 0.0, tolerance, unit, **options
-            )
-        else:
-            lines.add(f"{name.format(what)}, pixels", mine, other, tolerance, unit)
+    lines.add(name.format("depth"), own["target"], theirs["depth"], 1e-5, "m")
+    difference = rms(own["input"], theirs["image"])
+    lines.add(f"{name.format('image')}, rms", difference, 0.0, GREY_LEVEL, "std")
 
 
 def drawn(dataset: Any, turn: float, mirror: bool) -> dict:

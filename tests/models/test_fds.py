@@ -103,3 +103,12 @@ def test_state_is_in_the_checkpoint():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="odd kernel_size"):
         FDS(2, 0, 4, kernel_size=4)
+
+
+def test_a_depth_on_an_edge_is_in_the_bin_that_it_opens():
+    """Whole decimetres from 0.7 m on, each with features of its own: DIR's bin is floor(10 y)."""
+    depth = torch.arange(7, 100).repeat_interleave(2).float() / 10
+    fds = FDS(1, low=0.7, high=10, step=0.1)
+    fds.train()
+    fds(depth[:, None].clone(), depth[:, None])
+    assert fds.count.tolist() == [2.0] * 93

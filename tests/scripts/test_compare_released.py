@@ -157,3 +157,5 @@ def test_the_page_is_made_of_the_published_file():
     page = (ROOT / "docs" / "fidelity.md").read_text()
     assert page == compare_released.markdown(content), "publish it again"
     assert len(content["lines"]) >= 40
+    kinds = {line["verdict"].partition(":")[0] for line in content["lines"]}
+    assert kinds == {"equal", "deviation"}
