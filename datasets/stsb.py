@@ -7,6 +7,7 @@ are frozen vectors of the two sentences, u and v, as the pair [u, v, |u - v|, u 
 """
 
 import csv
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,12 +98,23 @@ def vectors_of(path: Path) -> Embed:
 
 
 def wordllama() -> Embed:
-    """The mean of the frozen 256-wide token vectors that the package wordllama (MIT) ships."""
-    try:
-        from wordllama import WordLlama  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ImportError(
-            "the token vectors are in the package wordllama: pip install .[text]"
-        ) from None
-    model = WordLlama.load()
-    return lambda sentences: np.asarray(model.embed(list(sentences), norm=True), np.float32)
+    """The mean of the frozen 256-wide token vectors that the package wordllama (MIT) ships. Its
+    own loader would download the tokenizer that lies beside them.
+    """
+    spec = importlib.util.find_spec("wordllama")
+    if spec is None or spec.origin is None:
+        raise ImportError("the token vectors are in the package wordllama: pip install .[text]")
+    from safetensors.numpy import load_file  # pyright: ignore[reportMissingImports]
+    from tokenizers import Tokenizer  # pyright: ignore[reportMissingImports]
+
+    package = Path(spec.origin).parent
+    tokenizer = Tokenizer.from_file(str(package / "tokenizers/l2_supercat_tokenizer_config.json"))
+    (vectors,) = load_file(package / "weights/l2_supercat_256.safetensors").values()
+    vectors = vectors.astype(np.float32)  # (V, F), one for each token
+
+    def embed(sentences: Sequence[str]) -> NDArray[np.float32]:
+        found = tokenizer.encode_batch(list(sentences), add_special_tokens=False)
+        mean = np.stack([vectors[tokens.ids].mean(0) for tokens in found])
+        return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+    return embed

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from datasets.stsb import FILES, STSBDataset, read_pairs
+from datasets.stsb import FILES, STSBDataset, read_pairs, wordllama
 from scripts.prepare_stsb import prepare
 
 HEAD = "index\tgenre\tsentence1\tsentence2\tscore"
@@ -70,3 +70,9 @@ def test_what_is_wrong_is_said(source: Path, tmp_path: Path):
     with pytest.raises(ValueError, match="sentences have no vector"):
         prepare(config(source, vectors=str(tmp_path / "few.npz")))
     assert not (source / "out").exists()  # nothing half-made
+
+
+def test_token_vectors_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"package wordllama: pip install \.\[text\]"):
+        wordllama()
