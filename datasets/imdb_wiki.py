@@ -7,6 +7,7 @@ S is the side of the image in pixels, N the number of images of a split.
 
 import csv as csv_format
 import hashlib
+import io
 import math
 import os
 from collections import Counter
@@ -19,6 +20,7 @@ import torch
 from torch.utils.data import Dataset
 
 from datasets import images, store
+from datasets.files import whole
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
@@ -148,17 +150,14 @@ def write_csv(
     """Write N ages, paths and splits in their order, checked as when read; whole or not at all."""
     for line, row in enumerate(zip(ages, paths, splits, strict=True), start=2):
         _check(f"{csv}, line {line} to be", str(row[0]), row[1], row[2])
-    csv.parent.mkdir(parents=True, exist_ok=True)
-    temporary = csv.with_name(csv.name + ".tmp")
-    with temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv_format.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(
-            (f"{age:g}", path, split) for age, path, split in zip(ages, paths, splits, strict=True)
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(csv)
+    text = io.StringIO()
+    writer = csv_format.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(
+        (f"{age:g}", path, split) for age, path, split in zip(ages, paths, splits, strict=True)
+    )
+    with whole(csv) as file:
+        file.write(text.getvalue().encode())
 
 
 def locate(csv: str | Path, root: str | Path, rows: Sequence[Row]) -> list[Path]:

@@ -23,6 +23,7 @@ import h5py
 import numpy as np
 
 from datasets import images
+from datasets.files import whole
 
 _RECORD = struct.Struct("<II")  # length and CRC-32 of the bytes that follow
 _QUALITY = 95
@@ -141,17 +142,13 @@ def _lengths(journal: BinaryIO) -> Iterator[int]:
 def _convert(
     path: Path, lengths: list[int], journal: BinaryIO, start: int, key: str, size: int
 ) -> None:
-    """Write the HDF5 file from the journal's records: temporary name, sync, rename."""
+    """Write the HDF5 file from the journal's records, whole or not at all."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    temporary = path.with_name(path.name + ".tmp")
     journal.seek(start)
-    with h5py.File(temporary, "w") as file:
+    with whole(path) as binary, h5py.File(binary, "w") as file:
         file.attrs["key"], file.attrs["size"] = key, size
         file["offsets"] = offsets
         packed = file.create_dataset("bytes", shape=(int(offsets[-1]),), dtype=np.uint8)
         for begin, length in zip(offsets, lengths, strict=False):
             journal.seek(_RECORD.size, os.SEEK_CUR)
             packed[begin : begin + length] = np.frombuffer(journal.read(length), np.uint8)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -113,7 +113,7 @@ class Loop:
             self.train_epoch()
             self.check()
             self.objective.end_epoch()
-            self.agree()
+            self.broadcast_buffers()
             report = self.validate()
             self.epoch, self.step = self.epoch + 1, 0
             self.log.scalars({f"val/{k}": v for k, v in report.items()}, self.steps_done)
@@ -240,7 +240,7 @@ class Loop:
             batch["input"] = batch["input"].to(memory_format=torch.channels_last)
         return batch
 
-    def agree(self) -> None:
+    def broadcast_buffers(self) -> None:
         """Give every rank the buffers of rank zero; those of batch-norm differ by rank."""
         if self.fabric.world_size > 1:
             for buffer in self.objective.buffers():

@@ -125,26 +125,29 @@ class LiteHMR(MeshRegressor):
     """EfficientNet-Lite0's middle layers, ImageNet weights kept as they are: for a laptop.
 
     A body's pose is where its parts are, so the grid of features is kept: 112 channels at a
-    sixteenth of the picture's side, averaged to grid x grid places. They are standardised before
+    sixteenth of the picture's side, averaged to grid x grid cells. They are standardised before
     the regressor, which learns much faster so, and some are dropped: a regressor that fits its few
     training samples too well leaves residuals far smaller than its errors, and sigma with them.
 
     Arguments:
         pretrained: ImageNet's weights.
-        grid: places a side.
-        noise: the share of the features that is dropped.
+        grid: cells a side.
+        feature_dropout: the share of the features that is dropped.
         (the others: see MeshRegressor)
     """
 
     head_names = (*MeshRegressor.head_names, "norm", "drop0")
 
-    def __init__(self, pretrained: bool = True, grid: int = 4, noise: float = 0.5, **options):
+    def __init__(self, pretrained: bool, grid: int, feature_dropout: float, **options):
         super().__init__(112 * grid * grid, **options)
         self.grid = grid
         self.trunk = EfficientNetLite0(1, pretrained).trunk
         del self.trunk._blocks[11:], self.trunk._conv_head, self.trunk._bn1
         self.trunk.requires_grad_(False)
-        self.norm, self.drop0 = nn.BatchNorm1d(self.width, affine=False), nn.Dropout(noise)
+        self.norm, self.drop0 = (
+            nn.BatchNorm1d(self.width, affine=False),
+            nn.Dropout(feature_dropout),
+        )
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

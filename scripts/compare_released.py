@@ -17,22 +17,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# The scripts folder on the path would let scripts/synthetic.py hide the package synthetic/.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+import torch
+from command import command
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
 
-import hydra  # noqa: E402
-import torch  # noqa: E402
-from hydra.core.global_hydra import GlobalHydra  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-
-from datasets.files import whole  # noqa: E402
-from engine import provenance  # noqa: E402
-from scripts.released.clones import Missing, commit  # noqa: E402
-from scripts.released.lines import COLUMNS, Line, Lines, reasons  # noqa: E402
-
-ROOT = Path(sys.path[0])
+from datasets.files import whole
+from engine import ROOT, provenance
+from scripts.released.clones import Missing, commit
+from scripts.released.lines import COLUMNS, Line, Lines, reasons
 
 
 def compare(
@@ -135,7 +130,7 @@ def written(
     }
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="compare_released")
+@command("compare_released")
 def main(cfg: DictConfig) -> None:
     GlobalHydra.instance().clear()  # the parts compose configs of their own
     torch.manual_seed(0)

@@ -89,7 +89,7 @@ def test_a_likelihood_of_another_width():
 
 
 def test_the_small_network_keeps_its_trunk_and_learns_its_head():
-    model = LiteHMR(pretrained=False, hidden=16, grid=2).train()
+    model = LiteHMR(pretrained=False, hidden=16, grid=2, feature_dropout=0.5).train()
     assert model.width == 112 * 4
     assert not any(module.training for module in model.trunk.modules())
     rotations, shape, camera = model(torch.randn(2, 3, 64, 64))

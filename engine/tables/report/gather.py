@@ -100,7 +100,7 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
     figures = {path.name: path for path in sorted((results / "figures").glob("*.png"))}
     sources = [source for path in sorted(results.glob("*.json")) for source in read(path, "")]
     if outputs is not None:
-        for folder in (outputs / "synthetic", outputs / "tables"):
+        for folder in sorted({path.parent for path in outputs.glob("*/*.json")}):
             for path in sorted(folder.glob("*.json")):
                 sources += read(path, " (this machine)")
             for path in sorted((folder / "figures").glob("*.png")):

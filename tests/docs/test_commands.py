@@ -1,0 +1,53 @@
+"""Every command that the README, the docs and the configs show composes: its names are right."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from engine import CONFIGS, ROOT
+from tests.docs.test_add_a_dataset import PAGE
+
+SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *CONFIGS.glob("*.yaml")]
+NOT_OURS = ("hydra/", "hydra.")  # launchers that are installed on a cluster
+
+
+def commands() -> list[tuple[str, str, tuple[str, ...]]]:
+    """(page, script, arguments) of every line; what a page adds first is tried by another test."""
+    found = []
+    for page in SHOWN:
+        text = re.sub(r"\\\n[ #]*", " ", page.read_text())  # lines that go on
+        for line in re.findall(r"(?:python )(scripts/\w+\.py[^`\n]*)", text):
+            script, *said = shlex.split(line.split("   ")[0], comments=True)
+            wanted = tuple(a for a in said if "=" in a and not a.startswith(NOT_OURS))
+            wanted = tuple(a for a in wanted if "[experiment=" not in a)  # quoted for a shell
+            if page != PAGE or "patients" not in line:
+                found.append((page.name, Path(script).stem, wanted))
+    return found
+
+
+def config_of(script: str) -> str:
+    """The config that a script reads, from its own source."""
+    return re.findall(r'@command\("([\w/]+)"\)', (ROOT / "scripts" / f"{script}.py").read_text())[0]
+
+
+def test_there_are_commands():
+    assert len(commands()) > 30
+
+
+@pytest.mark.parametrize(("page", "script", "said"), commands())
+def test_a_command_composes(page: str, script: str, said: tuple[str, ...]):
+    path = CONFIGS / config_of(script)
+    plain = [a.split(",")[0] if a.startswith(("experiment=", "seed=")) else a for a in said]
+    with initialize_config_dir(str(path.parent), version_base="1.3"):
+        assert compose(path.name, [a.replace("...", "x") for a in plain])
+
+
+def test_the_folder_of_a_dataset_is_told_alike():
+    for name, more in (("train", "experiment=imdb_wiki/bmc"), ("table", "table=imdb_wiki")):
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            assert compose(name, [more, "paths.imdb_wiki=/x"]).dataset.root == "/x"
+    with initialize_config_dir(str(CONFIGS / "reproduce"), version_base="1.3"):
+        assert compose("default", ["paths.imdb_wiki=/x"]).paths.imdb_wiki == "/x"
