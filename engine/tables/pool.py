@@ -1,5 +1,6 @@
-"""Tasks side by side, each in a process with one thread, as small tensors have it fastest. They end
-with the caller, in whatever way that ends.
+"""Tasks side by side, each in a process with one thread: small tensors gain nothing from more.
+
+The processes end with the caller, in whatever way it ends.
 """
 
 import os
