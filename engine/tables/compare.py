@@ -7,16 +7,21 @@ The runs are found by their configs; those that are missing are run.
 """
 
 import functools
+import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from engine.run import composed, first_stage, key, run
-from engine.runs import finished, folder
+from engine.runs import DRAWS, finished, folder
+from engine.tables.columns import column, highlighted
+from engine.tables.intervals import against, mean_draws
 from engine.tables.pool import side_by_side
 from engine.tables.table import cell
 
@@ -56,10 +61,19 @@ def result(cfg: DictConfig) -> dict[str, Any] | None:
 
 
 def compare(
-    table: DictConfig, seeds: int, overrides: list[str], extras: bool, say: Say, jobs: int = 1
+    table: DictConfig,
+    seeds: int,
+    overrides: list[str],
+    extras: bool,
+    say: Say,
+    jobs: int = 1,
+    benchmark: Mapping[str, Any] | None = None,
 ) -> dict:
     """{"rows", "extras", "runs", "run_seconds"}: find or run every cell. `say` is told what is
     going on, of every run at last that it was "found" or is "done".
+
+    With the `benchmark`, which knows the baselines and which way is better, also "seeds" and
+    "against" (see intervals.py), and "draws" {row: {column: (R,)}}.
     """
     more = (table.get("extras") or {}) if extras else {}
     sections = {"rows": expanded(table.rows), "extras": expanded(more)}
@@ -74,16 +88,63 @@ def compare(
     def cells(name: str) -> dict[str, Any]:
         paper = (table.get("paper") or {}).get(name) or [None] * len(table.columns)
         return {
-            column: cell([one["metrics"][f"test/{column}"] for one in done[name]], published)
-            for column, published in zip(table.columns, paper, strict=True)
+            key: cell([one["metrics"][f"test/{key}"] for one in done[name]], published)
+            for key, published in zip(table.columns, paper, strict=True)
         }
 
     content = {section: {name: cells(name) for name in rows} for section, rows in sections.items()}
+    if benchmark is not None:
+        content |= differences(wanted, done, table.columns, benchmark)
     return {
         **content,
         "runs": {name: [r["folder"] for r in of_row] for name, of_row in done.items()},
         "run_seconds": sum(r["seconds"] for of_row in done.values() for r in of_row),
     }
+
+
+def differences(
+    cfgs: Mapping[str, list[DictConfig]],
+    done: Mapping[str, list[dict]],
+    columns: Sequence[str],
+    benchmark: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Every row against the benchmark's baselines: {"seeds", "against", "draws"}."""
+    seeds = {
+        name: [(c.seed if c.backbone is None else c.backbone.seed, c.seed) for c in of_row]
+        for name, of_row in cfgs.items()
+        if of_row
+    }
+    drawn = {name: [read_draws(Path(one["folder"])) for one in done[name]] for name in seeds}
+    rows = {
+        name: {
+            key: {
+                "values": {
+                    seed: math.nan if value is None else value
+                    for seed, one in zip(of_row, done[name], strict=True)
+                    for value in (one["metrics"][f"test/{key}"],)
+                },
+                "draws": mean_draws(drawn[name], key),
+            }
+            for key in columns
+        }
+        for name, of_row in seeds.items()
+    }
+    baselines = [*highlighted(benchmark, "baseline"), *highlighted(benchmark, "reweighted")]
+    better = {name: column(benchmark, name).better for name in columns}
+    draws = {
+        name: {key: one["draws"] for key, one in cells.items() if one["draws"] is not None}
+        for name, cells in rows.items()
+    }
+    return {"seeds": seeds, "against": against(rows, baselines, better), "draws": draws}
+
+
+def read_draws(folder: Path) -> dict[str, Any]:
+    """The metrics of a run on draws of its test set; none where it has kept none."""
+    path = folder / DRAWS
+    if not path.is_file():
+        return {}
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
 
 
 def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:

@@ -12,7 +12,7 @@ S: seeds; R: draws.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -99,3 +99,41 @@ def mean_draws(places: Sequence[Mapping[str, NDArray]], column: str) -> NDArray 
     if not places or any(column not in one for one in places):
         return None
     return np.mean([one[column] for one in places], 0)
+
+
+def against(
+    rows: Mapping[str, Mapping[str, Any]], baselines: Sequence[str], better: Mapping[str, str]
+) -> dict[str, Any]:
+    """{row: {baseline: {column: difference}}} of all rows {row: {column: {"values", "draws"}}}."""
+    return {
+        row: {
+            baseline: {
+                name: difference(columns[name], rows[baseline][name], better[name])  # pyright: ignore
+                for name in columns
+            }
+            for baseline in baselines
+            if baseline in rows and baseline != row
+        }
+        for row, columns in rows.items()
+    }
+
+
+def lines(compared: Mapping[str, Any], column: str, number: Callable[[float], str]) -> list[list]:
+    """[row, baseline, difference, interval over seeds, over images, verdict] of one column."""
+
+    def ends(interval: Sequence[float] | None) -> str:
+        return "-" if interval is None else f"[{number(interval[0])}, {number(interval[1])}]"
+
+    return [
+        [
+            row,
+            baseline,
+            number(one["mean"]),
+            ends(one["seeds"]),
+            ends(one["images"]),
+            one["verdict"],
+        ]
+        for row, others in compared.items()
+        for baseline, columns in others.items()
+        if (one := columns[column])["mean"] is not None
+    ]

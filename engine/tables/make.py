@@ -43,8 +43,8 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     if cfg.table.get("measure") == "cost":
         content = costs(cfg, overrides, say)
     else:
-        content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say, cfg.jobs)
-    runs = content.pop("runs", {})
+        content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say, cfg.jobs, cfg.benchmark)
+    runs, draws = content.pop("runs", {}), content.pop("draws", {})
     about = {"table": cfg.table.name, "preset": cfg.preset}
     about["runs"] = folders_in(cfg.paths.outputs, runs)
     if "run_seconds" in content:  # whenever they were run; they may have been found
@@ -52,7 +52,7 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     table = {**content, "meta": {**provenance.meta(time.time() - start), **about}}
     tables.show(table, cfg.table.title)
     folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
-    written = tables.write(table, folder, cfg.name)
+    written = tables.write(table, folder, cfg.name, draws)
     if cfg.publish:
         tables.insert_everywhere(tables.pages(RESULTS), cfg.name, tables.render(table))
     if (figures := cfg.table.get("figures")) and runs:

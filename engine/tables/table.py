@@ -1,6 +1,7 @@
 """A table is data: rows, columns, mean and spread over seeds, and the published value beside each.
 
-    {"rows": {row: {column: {"mean", "std", "seeds", "paper"}}},
+    {"rows": {row: {column: {"mean", "std", "seeds", "values", "paper"}}},
+     "seeds": {row: [[of stage 1, of stage 2]]}, "against": see intervals.py,
      "meta": {"commit", "command", "machine", "seconds", "versions"}}
 
 It is kept as JSON, and written from that as Markdown, CSV and LaTeX; no number is typed by hand.
@@ -14,10 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from datasets.files import whole
+from engine.tables import intervals
 
 FORMATS = ("md", "csv", "tex", "json")
 EXTRAS = "Not in the paper"
@@ -25,12 +28,13 @@ EXTRAS = "Not in the paper"
 
 def cell(values: Sequence[float], paper: float | None = None) -> dict[str, Any]:
     """Mean and sample standard deviation over seeds; one seed has no spread."""
-    finite = [value for value in values if value is not None and math.isfinite(value)]
+    kept = [value if value is not None and math.isfinite(value) else None for value in values]
+    finite = [value for value in kept if value is not None]
     mean = sum(finite) / len(finite) if finite else None
     std = None
     if mean is not None and len(finite) > 1:
         std = math.sqrt(sum((value - mean) ** 2 for value in finite) / (len(finite) - 1))
-    return {"mean": mean, "std": std, "seeds": len(finite), "paper": paper}
+    return {"mean": mean, "std": std, "seeds": len(finite), "values": kept, "paper": paper}
 
 
 def render(table: Mapping[str, Any], form: str = "md") -> str:
@@ -54,13 +58,23 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
             lines = [head, ["---", *["---:"] * len(columns)], *grid]
             text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
             parts.append(f"{title}:\n\n{text}" if title else text)
-        return "\n".join(parts)
+        return "\n".join([*parts, *_against(table, columns[0])])
     lines = [_tex(head)]
     for title, grid in grids.items():
         span = [rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{title}}}}} \\"] if title else []
         lines += [r"\midrule", *span, *map(_tex, grid)]
     begin = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"
     return "\n".join([begin, r"\toprule", *lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _against(table: Mapping[str, Any], column: str) -> list[str]:
+    """The differences of a column with their intervals as Markdown, if the table has any."""
+    found = intervals.lines(table.get("against", {}), column, number)
+    if not found:
+        return []
+    head = ["", "against", f"difference in {column}", *("95% over seeds", "over images"), "verdict"]
+    lines = [head, ["---", "---", *["---:"] * 3, "---"], *found]
+    return ["".join(f"| {' | '.join(line)} |\n" for line in lines)]
 
 
 def _marks(name: str) -> tuple[str, str]:
@@ -132,6 +146,14 @@ def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | No
                     known_row = known.get(row, {})
                     grid.add_row(row, *(_beside(cells.get(c), known_row.get(c)) for c in columns))
         console.print(grid)
+    found = intervals.lines(table.get("against", {}), _columns(table)[0], number)
+    if found:
+        grid = Table(title=f"{title}: differences in {_columns(table)[0]}", title_justify="left")
+        for head in ("", "against", "difference", "95% over seeds", "over images", "verdict"):
+            grid.add_column(head, no_wrap=True)
+        for line in found:
+            grid.add_row(*(text.replace("[", r"\[") for text in line))
+        console.print(grid)
 
 
 def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None) -> str:
@@ -144,12 +166,29 @@ def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None
     return "\n".join([ours, *(f"[dim]{note}[/]" for note in notes)])
 
 
-def write(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
-    """Write <folder>/<name>.{md,csv,tex,json}; each file is whole or not there."""
+def write(
+    table: Mapping[str, Any],
+    folder: Path,
+    name: str,
+    draws: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Path]:
+    """Write <folder>/<name>.{md,csv,tex,json}; each file is whole or not there.
+
+    draws: {row: {column: (R,)}}, written to <name>_draws.npz as "row/column", in float32.
+    """
     paths = [Path(folder) / f"{name}.{form}" for form in FORMATS]
     for path, form in zip(paths, FORMATS, strict=True):
         with whole(path) as file:
             file.write(render(table, form).encode())
+    arrays = {
+        f"{row}/{column}": np.asarray(values, np.float32)
+        for row, columns in (draws or {}).items()
+        for column, values in columns.items()
+    }
+    if arrays:
+        paths.append(Path(folder) / f"{name}_draws.npz")
+        with whole(paths[-1]) as file:
+            np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
     return paths
 
 

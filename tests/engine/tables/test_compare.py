@@ -12,6 +12,8 @@ from omegaconf import OmegaConf
 from engine.run import CONFIGS, composed, first_stage, key, run
 from engine.tables import compare as comparison
 from engine.tables import cost
+from engine.tables.intervals import over_seeds
+from metrics.resample import draws
 from tests.engine import tiny
 
 TABLES = sorted(
@@ -69,6 +71,46 @@ def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
     assert again["rows"] == table["rows"]
     assert [text.endswith("found") for text in said] == [True, True, True, *[False] * 4]
     assert list(again["extras"]) == ["Focal"]
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_are_compared_with_the_baselines(faces: Path, tmp_path: Path):
+    benchmark = {
+        "highlight": {"baseline": ["Vanilla"], "reweighted": ["Focal", "absent"]},
+        "columns": {"bmae": {"title": "bMAE", "better": "lower"}},
+    }
+    table = comparison.compare(
+        OmegaConf.create(ROWS), 3, [], True, lambda text: None, benchmark=benchmark
+    )
+    assert table["seeds"] == {
+        "Vanilla": [(0, 0)],
+        "GAI": [(0, 0), (0, 1), (0, 2)],
+        "Focal": [(0, 0), (0, 1), (0, 2)],
+    }
+    assert {row: list(others) for row, others in table["against"].items()} == {
+        "Vanilla": ["Focal"],
+        "GAI": ["Vanilla", "Focal"],
+        "Focal": ["Vanilla"],
+    }
+    found = table["against"]["GAI"]["Focal"]["bmae"]
+    ours, theirs = (
+        table[s][row]["bmae"]["values"] for s, row in (("rows", "GAI"), ("extras", "Focal"))
+    )
+    assert found["pairs"] == 3
+    assert found["mean"] == pytest.approx(np.mean(np.subtract(ours, theirs)))
+    # all three heads build on one Vanilla
+    by_seed = {
+        (0, i): value - table["rows"]["Vanilla"]["bmae"]["mean"] for i, value in enumerate(ours)
+    }
+    assert table["against"]["GAI"]["Vanilla"]["bmae"]["seeds"] == over_seeds(by_seed)
+    # a draw of the test set, drawn again by hand
+    pred, target = (
+        np.load(Path(table["runs"]["Vanilla"][0]) / "predictions.npz")[f"test_{name}"]
+        for name in ("pred", "target")
+    )
+    often = draws(len(target), 1000)[7].numpy().astype(int)
+    expected = np.abs(pred - target).repeat(often, axis=0).mean()
+    assert table["draws"]["Vanilla"]["mae"][7] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.usefixtures("small")

@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine import provenance
@@ -24,8 +25,10 @@ def test_cell_is_mean_and_sample_deviation():
         "mean": 13.0,
         "std": 1.0,
         "seeds": 3,
+        "values": [12.0, 13.0, 14.0],
         "paper": 12.69,
     }
+    assert tables.cell([math.nan, 4.0])["values"] == [None, 4.0]
     assert tables.cell([2.0])["std"] is None
     assert tables.cell([math.nan, 4.0])["mean"] == 4.0
 
@@ -47,6 +50,19 @@ def test_every_format_is_written(tmp_path: Path):
         "paper": "12.69",
     }
     assert r"BMC & 13.00 $\pm$ 1.000 (12.69) & --" in paths[2].read_text()
+
+
+def test_differences_and_draws_are_written_with_the_table(tmp_path: Path, capsys):
+    one = {"mean": -1.5, "seeds": [-2.0, -1.0], "images": [-3.0, -0.25], "verdict": "ahead"}
+    table = TABLE | {"against": {"BMC": {"Vanilla": {"bmae": one, "mae": one}}}}
+    draws = {"BMC": {"bmae": np.arange(4.0)}}
+    *paths, stored = tables.write(table, tmp_path, "t", draws)
+    text = "| BMC | Vanilla | -1.500 | [-2.000, -1.000] | [-3.000, -0.250] | ahead |"
+    assert text in paths[0].read_text()
+    with np.load(stored) as file:
+        np.testing.assert_array_equal(file["BMC/bmae"], np.arange(4.0))
+    tables.show(table, "title")
+    assert "[-3.000, -0.250]" in capsys.readouterr().out
 
 
 def test_meta_says_where_numbers_come_from():
