@@ -3,18 +3,18 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from losses.balanced import BMC, BNI, GAI, BalancedLoss
-from losses.categorical import Categorical, Histogram
-from losses.likelihoods import Gaussian, GaussianKernel
-from losses.mixture import GaussianMixture
-from losses.priors import Batch, Bins, Classes, Flat
-from losses.reweight import WeightedLoss
-from losses.robust import Huber, Laplace
-from losses.structured import Product, Subspace
+from .balanced import BMC, BNI, GAI, BalancedLoss
+from .categorical import Categorical, Histogram
+from .likelihoods import Gaussian, GaussianKernel
+from .mixture import GaussianMixture
+from .priors import Batch, Bins, Classes, Flat
+from .reweight import WeightedLoss
+from .robust import Huber, Laplace
+from .structured import Product, Subspace
 
 if TYPE_CHECKING:
-    from losses.diagnosis import diagnose
-    from losses.estimator import BalancedRegressor
+    from .diagnosis import diagnose
+    from .estimator import BalancedRegressor
 
 __all__ = [
     "BMC",

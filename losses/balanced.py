@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from losses.fused import Kept, gaussian_mean
-from losses.grid import is_eager
-from losses.likelihoods import Gaussian, Likelihood
-from losses.mixture import GaussianMixture
-from losses.priors import Batch, Bins, Prior
+from . import fast
+from .checks import check_rows
+from .likelihoods import Gaussian, Likelihood
+from .mixture import GaussianMixture
+from .priors import Batch, Bins, Flat, Prior
 
 
 class BalancedLoss(nn.Module):
@@ -44,52 +44,43 @@ class BalancedLoss(nn.Module):
         super().__init__()
         if not (math.isfinite(strength) and strength >= 0):
             raise ValueError(f"strength must be a finite number >= 0, got {strength}")
+        if full_nll and isinstance(prior, Flat):
+            raise ValueError(
+                "full_nll keeps log p_train(y), and a flat prior has none; use full_nll=False, or "
+                "-likelihood.log_prob(target, pred), or prior=bins."
+            )
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll = strength, full_nll
-        self.kept = Kept()
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         if torch.is_autocast_enabled(pred.device.type):
             with torch.autocast(pred.device.type, enabled=False):
-                return self(pred, target, weight)
+                return self.forward(pred, target, weight)
         pred, target = self.likelihood.rows(pred, target)
-        check_rows(target, weight)
+        weight = check_rows(target, weight)
         pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
         target = target.to(pred.dtype)
         weight = weight if weight is None else weight.to(pred.dtype)
         self.likelihood.start(pred, target, weight)
         try:
-            return self._mean(pred, target, weight)
+            mean = fast.mean_loss(self, pred, target, weight) if type(self) is BalancedLoss else None
+            return self.mean(self.rows(pred, target, weight), weight) if mean is None else mean
         finally:
             if self.likelihood.guess is not None:
                 self.likelihood.guess = None  # it is of this batch alone
 
-    def _mean(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-        fused = self._fused(pred, target, weight)
-        if fused is not None:
-            return fused
-        rows = self.rows(pred, target)
+    def mean(self, rows: Tensor, weight: Tensor | None) -> Tensor:
+        """The (weighted) mean of the rows (N,), in the likelihood's unit."""
         mean = rows.mean() if weight is None else weight @ rows / weight.sum()
         return mean if self.full_nll else self.likelihood.unit * mean
 
-    def rows(self, pred: Tensor, target: Tensor) -> Tensor:
-        """Theorem 1: (N, W), (N, D) -> (N,)."""
+    def rows(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Theorem 1: (N, W), (N, D) -> (N,). A row of weight 0 is no label of a batch prior."""
         log_p = self.likelihood.log_prob(target, pred)
-        balance = self.prior.log_evidence(self.likelihood, pred, target)
+        balance = self.prior.log_evidence(self.likelihood, pred, target, weight)
         if self.full_nll or self.prior.counts_labels:
             balance = balance - self.prior.log_prob(target)
-        return (balance if self.strength == 1 else self.strength * balance) - log_p
-
-    def _fused(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Tensor | None:
-        """The loss in one step, where a Gaussian meets a prior made of single components."""
-        gaussian = self.likelihood
-        if self.full_nll or type(gaussian) is not Gaussian or self.prior.form is None:
-            return None
-        if gaussian.guess is not None:
-            return None
-        if self.prior.form == "mixture" and gaussian.per_dimension:
-            return None
-        return gaussian_mean(pred, target, gaussian, self.prior, self.strength, weight, self.kept)
+        return self.strength * balance - log_p
 
 
 def GAI(
@@ -122,20 +113,3 @@ def BNI(prior: Bins, sigma: Any = 1.0, learn_sigma: bool = False, **options) -> 
     edges)`.
     """
     return BalancedLoss(Gaussian(sigma, learn_sigma), prior, **options)
-
-
-def check_rows(target: Tensor, weight: Tensor | None) -> None:
-    """What only the numbers tell; skipped where Python cannot look at them (torch.compile,
-    torch.func).
-    """
-    if weight is not None and weight.shape != target.shape[:1]:
-        raise ValueError(f"expected weight (N,) = ({len(target)},), got {tuple(weight.shape)}")
-    if not is_eager(target):
-        return
-    if not math.isfinite(target.sum().item()) and not torch.isfinite(target).all():
-        bad = (~torch.isfinite(target)).any(-1).nonzero()[:, 0].tolist()
-        raise ValueError(
-            f"targets must be finite; rows {bad[:5]} are not. Filter or mask them first."
-        )
-    if weight is not None and not weight.sum() > 0:
-        raise ValueError(f"weights must sum to a positive number, got {weight.sum().item()}")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from losses.likelihoods import Likelihood, full_precision
+from .likelihoods import Likelihood, full_precision
 
 
 class Categorical(Likelihood):
@@ -59,9 +59,10 @@ class Histogram(Likelihood):
 
     edges: Tensor
 
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
     def __init__(self, edges: Any, soft: float = 0.0, point: Literal["median", "mean"] = "median"):
         super().__init__()
-        bounds = torch.as_tensor(edges).detach()
+        bounds = torch.as_tensor(edges).detach().clone()
         bounds = bounds.to(torch.promote_types(bounds.dtype, torch.float32))
         if bounds.ndim != 1 or len(bounds) < 3 or not (bounds.diff() > 0).all():
             raise ValueError(f"edges must be at least three increasing numbers, got {edges!r}")
@@ -99,7 +100,7 @@ class Histogram(Likelihood):
         return mass / mass.sum(-1, keepdim=True)
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
-        logs = functional.log_softmax(pred, -1)
+        logs = functional.log_softmax(pred, -1) + 0 * target  # a label that is not finite has no bin
         if not self.soft:
             return logs.gather(-1, self.index(target)[:, None])[:, 0]
         return torch.einsum("nk,nk->n", self.soft_target(target), logs)
@@ -118,9 +119,21 @@ class Histogram(Likelihood):
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """Each atom counts for the bin that holds it: log sum_k w_k softmax(pred)_k."""
+        return self.log_evidence_bins(pred, atoms, log_weights, 1.0)
+
+    def log_evidence_bins(
+        self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float
+    ) -> Tensor:
+        """p_train of a bin is the sum over its atoms, and then raised to the power: w_a are powers
+        already, so a bin's is (sum_a w_a^(1/power))^power. No power, no balancing.
+        """
+        if power == 0:
+            return pred.new_zeros(len(pred))
         weights = torch.zeros(self.bins, dtype=pred.dtype, device=pred.device)
-        weights = weights.index_add(0, self.index(atoms), log_weights.exp())
-        return torch.logsumexp(pred + weights.log(), -1) - torch.logsumexp(pred, -1)
+        log_p = (log_weights - log_weights.amax()) / power
+        weights = weights.index_add(0, self.index(atoms), log_p.exp())
+        log_w = power * weights.log() + log_weights.amax()
+        return torch.logsumexp(pred + log_w, -1) - torch.logsumexp(pred, -1)
 
 
 def _rows(

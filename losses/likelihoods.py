@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from losses.grid import interpolate, is_eager, pays_off
+from .checks import is_transformed
 
 if TYPE_CHECKING:
-    from losses.mixture import GaussianMixture
+    from .mixture import GaussianMixture
 
 LOOKS = 3  # batches that a scale given as "auto" may be started from
 
@@ -87,6 +87,12 @@ class Likelihood(nn.Module):
             "class labels, prior=classes."
         )
 
+    def log_evidence_bins(
+        self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float
+    ) -> Tensor:
+        """The same where the atoms stand for bins, and their weights are p_train^power."""
+        return self.log_evidence_atoms(pred, atoms, log_weights)
+
     def log_evidence_classes(self, pred: Tensor, log_weights: Tensor) -> Tensor:
         """log sum_k w_k p(class k | pred): (N, W), (K,) -> (N,)."""
         raise ValueError(
@@ -115,6 +121,7 @@ class Location(Likelihood):
     symbol = "scale"  # the name of the parameter
     log_z = 0.0
 
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
     def __init__(self, scale: float | str | Any, learn: bool, floor: float):
         super().__init__()
         self.floor, self.learned = float(floor), learn
@@ -158,7 +165,7 @@ class Location(Likelihood):
         raw = getattr(self, self.symbol)
         if self.automatic:
             raw = torch.where(raw.isnan(), 1.0 if self.guess is None else self.guess, raw)
-        return raw + (self.floor - raw.detach()).clamp(min=0) if self.learned else raw
+        return raw + (self.floor - raw.detach()).clamp(min=0)
 
     @property
     def per_dimension(self) -> bool:
@@ -187,7 +194,7 @@ class Location(Likelihood):
             return
         raw = getattr(self, self.symbol)
         compiled = torch.compiler.is_compiling()
-        keep = self.training and (compiled or (is_eager(pred) and is_eager(raw)))
+        keep = self.training and not is_transformed()
         scale = torch.where(raw.isnan(), self._of_batch(pred, target, weight, keep), raw)
         if keep:
             self.looks -= 1
@@ -201,7 +208,7 @@ class Location(Likelihood):
         self, pred: Tensor, target: Tensor, weight: Tensor | None, joined: bool
     ) -> Tensor:
         """The spread of a batch in the scale's shape, NaN where it has none."""
-        from losses.priors import gather_rows  # which imports this module
+        from .priors import gather_rows  # which imports this module
 
         residual = (target - pred).float()
         counts = residual.isfinite().all(-1)
@@ -244,17 +251,10 @@ class Location(Likelihood):
         energy = energy[..., 0] if energy.shape[-1] == 1 else energy.sum(-1)
         return -self._log_norm(scale, pred.shape[-1]) - energy
 
-    def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        """The sum over the atoms as it stands."""
+    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         r = (pred[:, None] - atoms) / self.noise(pred)  # (N, K, D)
         logits = log_weights - self.energy(r).sum(-1)  # (N, K)
         return torch.logsumexp(logits, -1) - self.log_norm(pred)
-
-    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        if pays_off(pred, len(atoms)):
-            a, w = atoms.double(), log_weights.double()
-            return interpolate(lambda x: self.log_sum(x, a.to(x), w.to(x)), pred, self.learned)
-        return self.log_sum(pred, atoms, log_weights)
 
 
 class Gaussian(Location):
@@ -281,19 +281,19 @@ class Gaussian(Location):
     def spread(self, residual: Tensor) -> Tensor:
         return residual.square().nanmean(0).sqrt()
 
-    def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        """In several dimensions |r|^2 goes through a matrix product: (N, K, D) is never made."""
+    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        """In several dimensions |r|^2 = |x|^2 + |a|^2 - 2 x.a, so that (N, K, D) is never made;
+        in float64, because it cancels.
+        """
         if pred.shape[-1] == 1:
-            return super().log_sum(pred, atoms, log_weights)
+            return super().log_evidence_atoms(pred, atoms, log_weights)
         middle, sigma = atoms.mean(0), self.noise(pred)
-        u, a = (pred - middle) / sigma, (atoms - middle) / sigma
-        half = (u * u).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2  # (N, K)
-        return torch.logsumexp(log_weights - half + u @ a.mT, -1) - self.log_norm(pred)
+        x, a = ((double(rows) - double(middle)) / sigma for rows in (pred, atoms))
+        half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT  # (N, K)
+        return torch.logsumexp(log_weights - half, -1).to(pred) - self.log_norm(pred)
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""
-        if pays_off(pred, len(mixture)):
-            return interpolate(lambda x: mixture.log_density(x, self.noise(x)), pred, self.learned)
         return mixture.log_density(pred, self.noise(pred))
 
 
@@ -312,3 +312,8 @@ class GaussianKernel(Gaussian):
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         log_norm = super()._log_norm(self.noise(pred), pred.shape[-1])
         return super().log_evidence_mixture(pred, mixture) + log_norm
+
+
+def double(x: Tensor) -> Tensor:
+    """x in float64, where the device has it."""
+    return x if x.device.type == "mps" else x.double()

@@ -1,13 +1,5 @@
 """p_train(y) as a mixture of Gaussians, sum_k w_k N(y; mu_k, Sigma_k): the prior of GAI (Eq. 3.10).
 
-Each covariance is eigendecomposed once, Sigma_k = Q_k diag(lambda_k) Q_k^T, because then
-
-    log N(x; mu_k, Sigma_k + sigma^2 I) = -1/2 sum_d [ (Q_k^T (x - mu_k))_d^2 / (lambda_kd +
-    sigma^2)
-                                                       + log(lambda_kd + sigma^2) + log 2 pi ]
-
-costs no factorisation for any sigma, and the K rotations are one matrix product.
-
 N: rows; D: label dimensions; K: components.
 """
 
@@ -22,9 +14,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from losses.density import fill_below as filled
-from losses.likelihoods import Likelihood
-from losses.priors import Prior, normalised
+from .density import fill_below as filled
+from .likelihoods import Likelihood
+from .priors import Prior, normalised
 
 
 class GaussianMixture(Prior):
@@ -38,14 +30,12 @@ class GaussianMixture(Prior):
     weights: Tensor
     means: Tensor
     covariances: Tensor
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-    form = "mixture"
 
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
     def __init__(self, weights: Any, means: Any, covariances: Any):
         super().__init__()
         w = normalised(weights, "mixture weights")
-        mu, cov = (torch.as_tensor(t).detach().to(w.dtype) for t in (means, covariances))
+        mu, cov = (torch.as_tensor(t).detach().clone().to(w.dtype) for t in (means, covariances))
         k, d = len(w), mu.shape[-1]
         if mu.shape != (k, d) or cov.shape != (k, d, d):
             raise ValueError(
@@ -53,7 +43,7 @@ class GaussianMixture(Prior):
                 "covariances (K, D, D), got "
                 f" {tuple(w.shape)}, {tuple(mu.shape)}, {tuple(cov.shape)}"
             )
-        values, vectors = torch.linalg.eigh(cov)
+        values = torch.linalg.eigvalsh(cov)
         if not torch.isfinite(mu).all() or not (values > 0).all():
             raise ValueError(
                 "the means must be finite and every covariance positive definite; its smallest "
@@ -62,69 +52,43 @@ class GaussianMixture(Prior):
         self.register_buffer("weights", w)
         self.register_buffer("means", mu)
         self.register_buffer("covariances", cov)
-        self.register_buffer("eigenvalues", values)
-        self.register_buffer("eigenvectors", vectors)
 
     def __len__(self) -> int:
         return len(self.weights)
 
-    @property
-    def log_weights(self) -> Tensor:
-        return self.weights.log()
-
-    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        self._check(target)
+    def log_evidence(
+        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        self.check(target)
         return likelihood.log_evidence_mixture(pred, self)
-
-    @property
-    def fixed(self) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.weights, self.means, self.eigenvalues, self.eigenvectors
-
-    def components(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        self._check(target)
-        dtype = target.dtype
-        eigen = self.eigenvalues.to(dtype), self.eigenvectors.to(dtype)
-        return self.means.to(dtype), *eigen, self.log_weights.to(dtype)
-
-    def _check(self, target: Tensor) -> None:
-        if target.shape[-1] != self.means.shape[-1]:
-            raise ValueError(
-                f"the mixture has {self.means.shape[-1]} dimensions, the labels have "
-                f"{target.shape[-1]}; fit it on labels of the same shape."
-            )
 
     def log_prob(self, target: Tensor) -> Tensor:
         return self.log_density(target, target.new_zeros(()))
 
     def log_density(self, x: Tensor, sigma: Tensor) -> Tensor:
         """log sum_k w_k N(x; mu_k, Sigma_k + diag(sigma^2)): (N, D), () or (D,) -> (N,)."""
-        per_component = self._per_dimension if sigma.ndim and len(sigma) > 1 else self._isotropic
-        constant = x.shape[-1] / 2 * math.log(2 * math.pi)
-        logits = self.log_weights.to(x.dtype) - constant + per_component(x, sigma)
-        return torch.logsumexp(logits, -1)
+        weights, means, covariances = (
+            t.to(x.dtype) for t in (self.weights, self.means, self.covariances)
+        )
+        dims = x.shape[-1]
+        covariances = covariances + torch.diag(sigma.square().expand(dims))
+        if dims == 1:
+            variance = covariances[:, 0, 0]
+            square, log_det = (x - means[:, 0]).square() / variance, variance.log()
+        else:  # in a Cholesky factor's coordinates; _ex does not make a GPU wait
+            factor = torch.linalg.cholesky_ex(covariances).L  # (K, D, D)
+            r = (x[:, None] - means).permute(1, 2, 0)  # (K, D, N)
+            square = torch.linalg.solve_triangular(factor, r, upper=False).square().sum(1).mT
+            log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # (K,)
+        log_p = -(square + log_det + dims * math.log(2 * math.pi)) / 2  # (N, K)
+        return torch.logsumexp(weights.log() + log_p, -1)
 
-    def _isotropic(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """(N, K) log-densities without the 2 pi, for one sigma in all directions."""
-        k, d = self.means.shape
-        variance = self.eigenvalues.to(x.dtype) + sigma.square()  # (K, D)
-        if d == 1:
-            r = x - self.means.to(x.dtype)[:, 0]
-            return -(r.square() / variance[:, 0] + variance[:, 0].log()) / 2
-        turn = self.eigenvectors.to(x.dtype)  # (K, D, D), columns are the axes
-        axes = turn.transpose(0, 1).reshape(d, k * d)
-        origin = torch.einsum("kd,kde->ke", self.means.to(x.dtype), turn)
-        r = (x @ axes).unflatten(-1, (k, d)) - origin  # (N, K, D)
-        square = torch.einsum("nkd,kd->nk", r.square(), 1 / variance)
-        return -(square + variance.log().sum(-1)) / 2
-
-    def _per_dimension(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """The same for one sigma per dimension: no eigenbasis is shared, so one Cholesky a step."""
-        covariance = self.covariances.to(x.dtype) + torch.diag(sigma.square())
-        factor = torch.linalg.cholesky(covariance)  # (K, D, D)
-        r = (x[:, None] - self.means.to(x.dtype)).permute(1, 2, 0)  # (K, D, N)
-        square = torch.linalg.solve_triangular(factor, r, upper=False).square().sum(1)  # (K, N)
-        log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return -square.T / 2 - log_det
+    def check(self, target: Tensor) -> None:
+        if target.shape[-1] != self.means.shape[-1]:
+            raise ValueError(
+                f"the mixture has {self.means.shape[-1]} dimensions, the labels have "
+                f"{target.shape[-1]}; fit it on labels of the same shape."
+            )
 
     @classmethod
     def fit(

@@ -14,9 +14,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, distributed, nn
 
-from losses.density import fill_below as filled
-from losses.density import histogram, smooth
-from losses.likelihoods import Likelihood
+from .checks import is_transformed
+from .density import fill_below as filled
+from .density import histogram, smooth
+from .likelihoods import Likelihood
 
 
 class Prior(nn.Module):
@@ -24,18 +25,12 @@ class Prior(nn.Module):
     so the loss keeps -log p_train(y) and is a cross-entropy, never negative."""
 
     counts_labels = False
-    form: str | None = None  # "labels" or "mixture": whether `components` is all there is to it
-    fixed: tuple[Tensor, ...] = ()  # the tensors that `components` are made of, if not the batch
 
-    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        """(N, W), (N, D) -> (N,); target is only looked at, never differentiated."""
+    def log_evidence(
+        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """(N, W), (N, D) -> (N,); target and weight (N,) are only looked at."""
         raise TypeError(f"{type(self).__name__} defines no log_evidence")
-
-    def components(self, target: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
-        """Centers (K, D), variances (K, D) or None along axes (K, D, D) or None, log-weights
-        (K,): what `losses.fused` needs. An alternative to `log_evidence`, never called beside it.
-        """
-        raise TypeError(f"{type(self).__name__} has no components")
 
     def log_prob(self, target: Tensor) -> Tensor:
         """log p_train(y): (N, D) -> (N,)."""
@@ -48,7 +43,9 @@ class Flat(Prior):
     its best.
     """
 
-    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
+    def log_evidence(
+        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
         return -likelihood.log_norm(pred).detach().expand(len(pred))
 
     def log_prob(self, target: Tensor) -> Tensor:
@@ -67,18 +64,18 @@ class Bins(Prior):
 
     centers: Tensor
     weights: Tensor
-    form = "labels"
 
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
     def __init__(self, centers: Any, weights: Any, power: float = 1.0):
         super().__init__()
         w = normalised(weights, "bin weights")
-        c = torch.as_tensor(centers).detach().to(w.dtype)
+        c = torch.as_tensor(centers).detach().clone().to(w.dtype)
         if c.shape != w.shape or not torch.isfinite(c).all():
             raise ValueError(
                 "expected finite centers (K,) and weights (K,), got "
                 f"{tuple(c.shape)}, {tuple(w.shape)}"
             )
-        c, w = c[w > 0], w[w > 0]
+        c, w, self.power = c[w > 0], w[w > 0], float(power)
         self.register_buffer("centers", c)
         self.register_buffer("weights", w**power / (w**power).sum())
 
@@ -108,22 +105,20 @@ class Bins(Prior):
         counts = filled(counts) if fill_below else counts
         return cls((bounds[:-1] + bounds[1:]) / 2, counts, power)
 
-    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        atoms, *_, log_weights = self.components(target)
-        return likelihood.log_evidence_atoms(pred, atoms, log_weights)
+    def log_evidence(
+        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        return likelihood.log_evidence_bins(pred, *self.atoms(target), self.power)
 
-    @property
-    def fixed(self) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.centers, self.weights
-
-    def components(self, target: Tensor) -> tuple[Tensor, None, None, Tensor]:
+    def atoms(self, target: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, 1) labels and (K,) log-weights."""
         if target.shape[-1] != 1:
             raise ValueError(
                 f"bins are one-dimensional, the labels have {target.shape[-1]} dimensions; "
                 "use prior=gaussian_mixture or prior=batch."
             )
         centers, weights = self.centers.to(target.dtype), self.weights.to(target.dtype)
-        return centers[:, None], None, None, weights.log()
+        return centers[:, None], weights.log()
 
     def log_prob(self, target: Tensor) -> Tensor:
         """The probability of the nearest center."""
@@ -139,6 +134,7 @@ class Classes(Prior):
     weights: Tensor
     counts_labels = True
 
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
     def __init__(self, weights: Any):
         super().__init__()
         self.register_buffer("weights", normalised(weights, "class weights"))
@@ -152,7 +148,9 @@ class Classes(Prior):
         """The frequencies of integer labels 0 .. classes - 1."""
         return cls(np.bincount(np.asarray(labels, dtype=np.int64).ravel(), minlength=classes))
 
-    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
+    def log_evidence(
+        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
         return likelihood.log_evidence_classes(pred, self.weights.to(pred.dtype).log())
 
     def log_prob(self, target: Tensor) -> Tensor:
@@ -162,17 +160,15 @@ class Classes(Prior):
 class Batch(Prior):
     """The labels of the batch as samples of p_train: the prior of BMC (Eq. 3.14).
 
-    Over several ranks the labels (never their gradients) are gathered, so that the loss is that
-    of one process with the joined batch. `queue` keeps that many labels of earlier batches
-    (labels do not go stale, so they are exact samples); `max_atoms` draws that many of all of
-    them at random.
+    A row of weight 0 is no sample. Over several ranks the labels (never their gradients) are
+    gathered in training, so that the loss is that of one process with the joined batch; in
+    evaluation each rank has its own. `queue` keeps that many labels of earlier batches (labels do
+    not go stale, so they are exact samples); `max_atoms` draws that many of all of them at random.
 
     Eq. 3.14 sums over the labels where Theorem 1 averages: each label of the batch has p_train(y)
     = 1/K, and the loss keeps that constant. It is a cross-entropy within the batch, the paper's
     Eq. 3.15.
     """
-
-    form = "labels"
 
     def __init__(self, queue: int = 0, max_atoms: int | None = None):
         super().__init__()
@@ -183,33 +179,40 @@ class Batch(Prior):
         self.queue, self.max_atoms = queue, max_atoms
         self.earlier = torch.empty(0)
 
-    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        atoms, *_, log_weights = self.components(target)
-        return likelihood.log_evidence_atoms(pred, atoms, log_weights)
+    def log_evidence(
+        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        return likelihood.log_evidence_atoms(pred, *self.atoms(target, weight))
 
-    def components(self, target: Tensor) -> tuple[Tensor, None, None, Tensor]:
-        atoms = self._atoms(target.detach())
-        if len(atoms) < 2:
+    def atoms(self, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(K, D) labels and (K,) log-weights: 0, or -inf for what is no sample. Pushes the queue,
+        so it is called once a step.
+        """
+        labels = target.detach()
+        if weight is not None:
+            labels = torch.where((weight > 0)[:, None], labels, torch.nan)  # nan: no sample
+        if self.training:
+            labels = gather_rows(labels)
+        if self.queue:
+            earlier = self.earlier.to(labels)
+            labels = torch.cat([labels, earlier]) if len(earlier) else labels
+            if self.training and not is_transformed():  # a vmapped batch is no batch to keep
+                self.earlier = labels[: self.queue].clone()
+        if self.max_atoms is not None and len(labels) > self.max_atoms:
+            labels = labels[torch.randperm(len(labels), device=labels.device)[: self.max_atoms]]
+        if len(labels) < 2:
             raise ValueError(
                 "a batch prior needs at least two labels, got a batch of one: its loss is zero "
                 "whatever the prediction. Use a larger batch, drop_last=True, or Batch(queue=1024)."
             )
-        return atoms, None, None, atoms.new_zeros(len(atoms))
+        if weight is None and not self.queue:
+            return labels, labels.new_zeros(len(labels))
+        sample = ~labels[:, 0].isnan()
+        log_weights = torch.where(sample, 0.0, -torch.inf).to(labels)
+        return torch.where(sample[:, None], labels, 0.0), log_weights
 
     def log_prob(self, target: Tensor) -> Tensor:
         return target.new_zeros(len(target))
-
-    def _atoms(self, labels: Tensor) -> Tensor:
-        labels = gather_rows(labels)
-        if self.queue:
-            earlier = self.earlier.to(labels)
-            joined = torch.cat([labels, earlier]) if len(earlier) else labels
-            if self.training:
-                self.earlier = joined[: self.queue].clone()
-            labels = joined
-        if self.max_atoms is not None and len(labels) > self.max_atoms:
-            labels = labels[torch.randperm(len(labels), device=labels.device)[: self.max_atoms]]
-        return labels
 
     def get_extra_state(self) -> Tensor:
         """The queue, so that a resumed run has it."""
@@ -241,7 +244,7 @@ def gather_rows(rows: Tensor) -> Tensor:
 
 def normalised(weights: Any, name: str) -> Tensor:
     """(K,) non-negative numbers that sum to one, at least in float32."""
-    w = torch.as_tensor(weights).detach()
+    w = torch.as_tensor(weights).detach().clone()
     w = w.to(torch.promote_types(w.dtype, torch.float32))
     if w.ndim != 1 or not torch.isfinite(w).all() or (w < 0).any() or not w.sum() > 0:
         raise ValueError(

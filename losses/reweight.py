@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from losses.balanced import check_rows
-from losses.likelihoods import Likelihood, full_precision
+from .checks import check_rows
+from .likelihoods import Likelihood, full_precision
 
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
 
@@ -47,7 +47,7 @@ class WeightedLoss(nn.Module):
     @full_precision
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         pred, target = self.likelihood.rows(pred, target)
-        check_rows(target, weight)
+        weight = check_rows(target, weight)
         rows = self.errors(pred, target)
         if weight is None:
             return rows.mean()

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from losses.grid import interpolate, pays_off
-from losses.likelihoods import Location
+from .likelihoods import Location
 
 if TYPE_CHECKING:
-    from losses.mixture import GaussianMixture
+    from .mixture import GaussianMixture
 
 
 class Laplace(Location):
@@ -37,39 +36,6 @@ class Laplace(Location):
     def spread(self, residual: Tensor) -> Tensor:
         return residual.abs().nanmean(0)
 
-    def log_sum(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        if pred.shape[-1] == 1:
-            return super().log_sum(pred, atoms, log_weights)
-        scale = self.noise(pred)
-        distance = torch.cdist(pred / scale, atoms / scale, p=1)  # (N, K), never (N, K, D)
-        return torch.logsumexp(log_weights - distance, -1) - self.log_norm(pred)
-
-    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        """Many rows in one dimension: |x - a| splits at x, and each side is a running sum.
-
-        With the atoms sorted and x between a_i and a_(i+1),
-            sum_k w_k e^-|x - a_k|/b = e^-(x - a_i)/b L_i + e^-(a_(i+1) - x)/b R_(i+1)
-        where L_i and R_i collect the atoms up to and from a_i: exact, kinks included.
-        """
-        if not pays_off(pred, len(atoms)):
-            return self.log_sum(pred, atoms, log_weights)
-        order = atoms[:, 0].argsort()
-        a = atoms[order, 0].double()
-        b, log_w = self.noise(a[:, None]), log_weights[order].double()
-        left = torch.logcumsumexp(log_w + a / b, 0) - a / b
-        right = (torch.logcumsumexp((log_w - a / b).flip(0), 0)).flip(0) + a / b
-        none = left.new_full((1,), -math.inf)
-        left, right = (
-            torch.cat([none, left]).to(pred.dtype),
-            torch.cat([right, none]).to(pred.dtype),
-        )
-        x, b, a = pred[:, 0], self.noise(pred), a.to(pred.dtype)
-        above = torch.searchsorted(a, x.detach())
-        below = (above - 1).clamp(min=0)
-        from_left = left[above] - (x - a[below]) / b
-        from_right = right[above] - (a[above.clamp(max=len(a) - 1)] - x) / b
-        return torch.logaddexp(from_left, from_right) - self.log_norm(pred)
-
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """The normal-Laplace density. With d = pred - mu, s^2 = Sigma, z = (s/b -+ d/s) / sqrt(2):
 
@@ -80,17 +46,11 @@ class Laplace(Location):
                 "GaussianMixture has a closed form for a Laplace likelihood only in one dimension, "
                 f"got {pred.shape[-1]}; use prior=batch."
             )
-        if pays_off(pred, len(mixture)):
-            return interpolate(lambda x: self._normal_laplace(x, mixture), pred, self.learned)
-        return self._normal_laplace(pred, mixture)
-
-    def _normal_laplace(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         b = self.noise(pred)
         d = pred - mixture.means[:, 0].to(pred.dtype)  # (N, K)
-        s = mixture.eigenvalues[:, 0].to(pred.dtype).sqrt()
+        s = mixture.covariances[:, 0, 0].to(pred.dtype).sqrt()
         sides = torch.logaddexp(_log_half(d, s, b), _log_half(-d, s, b))
-        log_w = mixture.log_weights.to(pred.dtype)
-        return torch.logsumexp(log_w + sides, -1) - torch.log(4 * b)
+        return torch.logsumexp(mixture.weights.to(pred.dtype).log() + sides, -1) - torch.log(4 * b)
 
 
 def _log_half(d: Tensor, s: Tensor, b: Tensor) -> Tensor:

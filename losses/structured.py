@@ -18,8 +18,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from losses.likelihoods import Likelihood
-from losses.priors import Prior
+from .likelihoods import Likelihood
+from .priors import Prior
 
 
 class Subspace(Prior):
@@ -27,18 +27,23 @@ class Subspace(Prior):
 
     basis: Tensor
 
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
     def __init__(self, prior: Prior, basis: ArrayLike | Tensor):
         super().__init__()
-        basis = torch.as_tensor(basis, dtype=torch.float32)
-        gram = basis.mT @ basis
-        if basis.ndim != 2 or not torch.allclose(gram, torch.eye(len(gram)), atol=1e-4):
-            raise ValueError(f"basis must be (D, R) with orthonormal columns, got {basis.shape}")
+        basis = torch.as_tensor(basis, dtype=torch.float32).detach().clone()
+        gram = basis.mT @ basis if basis.ndim == 2 else basis
+        if basis.ndim != 2 or not torch.allclose(gram, torch.eye(len(gram)).to(gram), atol=1e-4):
+            raise ValueError(
+                f"basis must be (D, R) with orthonormal columns, got {tuple(basis.shape)}"
+            )
         self.prior = prior
         self.register_buffer("basis", basis)
 
-    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
+    def log_evidence(
+        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
         basis = self.basis.to(pred)
-        return self.prior.log_evidence(likelihood, pred @ basis, target @ basis)
+        return self.prior.log_evidence(likelihood, pred @ basis, target @ basis, weight)
 
     def log_prob(self, target: Tensor) -> Tensor:
         return self.prior.log_prob(target @ self.basis.to(target))
@@ -51,9 +56,11 @@ class Product(Prior):
         super().__init__()
         self.priors = nn.ModuleList(priors)
 
-    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
+    def log_evidence(
+        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
         parts = [
-            prior.log_evidence(likelihood, p, t)  # pyright: ignore[reportCallIssue]
+            prior.log_evidence(likelihood, p, t, weight)  # pyright: ignore[reportCallIssue]
             for prior, p, t in zip(
                 self.priors, self._blocks(pred), self._blocks(target), strict=True
             )

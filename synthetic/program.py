@@ -10,6 +10,7 @@ R: runs; n: samples; B: batch; F: inputs; D: label dimensions.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from losses import BalancedLoss
+from losses import BalancedLoss, fast
 from synthetic.problems import Problem, Split, make_splits
 
 Batch = tuple[Tensor, Tensor, Tensor]  # x (R, B, F), y (R, B, D), density (R, B)
@@ -58,16 +59,21 @@ class State:
 
 
 class Objective(nn.Module):
-    """A loss as training sees it, or in nats, as validation compares it while sigma moves."""
+    """A loss as training sees it, or in nats, as validation compares it while sigma moves, or its
+    gradients to pred and to the loss's parameters by name, where they have formulas of their own.
+    """
 
     def __init__(self, loss: nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, pred: Tensor, target: Tensor, density: Tensor, nats: bool) -> Tensor:
+    def forward(self, pred: Tensor, target: Tensor, density: Tensor, kind: str = "loss"):
+        if kind == "gradients":
+            to_pred, to_parameters = fast.gradients(self.loss, pred, target)
+            return to_pred, {f"loss.{name}": value for name, value in to_parameters.items()}
         if not isinstance(self.loss, BalancedLoss):
             return self.loss(pred, target, 1 / density)  # the baseline that knows p_train itself
-        return self.loss.rows(pred, target).mean() if nats else self.loss(pred, target)
+        return self.loss.rows(pred, target).mean() if kind == "nats" else self.loss(pred, target)
 
 
 class Runs:
@@ -140,14 +146,16 @@ class Runs:
         split = (field.split(self.training.batch, dim=1) for field in fields)
         return zip(*split, strict=True)  # pyright: ignore[reportReturnType]
 
-    def losses(self, batch: Batch, nats: bool = False, variables=None) -> Tensor:
-        """The loss of each run on its part of the batch: (R,)."""
+    def losses(self, batch: Batch, kind: str = "loss", variables=None):
+        """The loss of each run on its part of the batch: (R,); or, by their `kind`, its gradients
+        to pred (R, B, D) and to the loss's parameters by name.
+        """
         weight, bias, *parameters = variables or self._variables()
         x, y, density = batch
         pred = torch.baddbmm(bias[:, None], x, weight.mT)
 
         def one(parameters, buffers, *batch):
-            return functional_call(self.objective, (parameters, buffers), (*batch, nats))
+            return functional_call(self.objective, (parameters, buffers), (*batch, kind))
 
         named = dict(zip(self.parameters, parameters, strict=True))
         return vmap(one)(named, self.buffers, pred, y, density)
@@ -165,6 +173,9 @@ class Runs:
         ones = torch.ones(len(batch[0]), device=self.device)
 
         def gradients(batch: Batch, *variables: Tensor) -> tuple[Tensor, ...]:
+            if fast.has_gradients(self.objective.loss):
+                to_pred, others = self.losses(batch, "gradients", variables)
+                return to_pred.mT @ batch[0], to_pred.sum(1), *(others[k] for k in self.parameters)
             pull = vjp(lambda *v: self.losses(batch, variables=v), *variables)[1]
             return pull(ones)
 
@@ -179,7 +190,7 @@ class Runs:
         """How the runs stand."""
         runs, count = len(self.weight), self.training.held_out
         order = torch.arange(count, device=self.device).expand(runs, -1)
-        parts = [self.losses(batch, nats=True) for batch in self._batches("val", order)]
+        parts = [self.losses(batch, "nats") for batch in self._batches("val", order)]
         pred = torch.baddbmm(self.bias[:, None], self.data["test", "x"], self.weight.mT)
         miss = pred - self.data["test", "y"]
         scales = {**self.buffers, **self.parameters}
@@ -208,7 +219,7 @@ class Runs:
 
 def _fold_constants(program: GraphModule) -> None:
     """Compute once what does not depend on the batch or the variables, such as a fixed prior's."""
-    known: dict[Node, Tensor] = {}
+    known: dict[Node, Any] = {}
     for node in program.graph.nodes:
         if node.op == "get_attr":
             known[node] = getattr(program, node.target)
@@ -220,7 +231,9 @@ def _fold_constants(program: GraphModule) -> None:
         if not all(n in known for n in node.all_input_nodes):
             continue
         args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
-        value = node.target(*args, **kwargs)
+        value = known[node] = node.target(*args, **kwargs)
+        if not isinstance(value, Tensor):
+            continue  # several, which are taken one by one
         name = f"folded_{len(known)}"
         program.register_buffer(name, value)
         with program.graph.inserting_before(node):

@@ -94,7 +94,7 @@ def test_theorem_1_continuous(pair, at):
 # the likelihood's own normaliser.
 @pytest.mark.parametrize("name", ["Gaussian", "Laplace", "Huber"])
 def test_theorem_1_flat(name):
-    loss, pred = make(f"{name} Flat 1", full_nll=True), torch.zeros(1, 1, dtype=D64)
+    loss, pred = make(f"{name} Flat 1"), torch.zeros(1, 1, dtype=D64)
     peak = loss.likelihood.log_prob(pred, pred).exp().item()
     area = integral_over_labels(loss, pred, [0.0, -0.8 * 1.3, 0.8 * 1.3])
     assert area * peak == pytest.approx(1, abs=1e-8)

@@ -1,0 +1,68 @@
+"""The fused step as one operation for torch.compile, which sees no numbers and so could not choose
+between a table and a sum: what is compiled calls what is run without.
+
+N: rows; K: components.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .fused import Components, Sigma, value_and_gradients
+
+# one name for each name under which this folder is imported
+NAME = f"{__name__.split('.')[0]}::line_mean"
+
+
+@torch.library.custom_op(NAME, mutates_args=())
+def _line_mean(
+    pred: Tensor,
+    sigma: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    c: Tensor,
+    covariances: Tensor | None,
+    log_w: Tensor,
+    floor: float,
+    strength: float,
+    learned: bool,
+    fixed: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    over, scale = Components(c, covariances, log_w), Sigma(sigma.detach(), floor, learned)
+    loss, to_pred, to_sigma = value_and_gradients(
+        scale, over, strength, pred, target, weight, fixed
+    )
+    to_sigma = torch.zeros_like(sigma) if to_sigma is None else to_sigma.to(sigma)
+    return loss, to_pred, to_sigma.reshape(sigma.shape)
+
+
+@_line_mean.register_fake
+def _(pred: Tensor, sigma: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return pred.new_empty(()), torch.empty_like(pred), torch.empty_like(sigma)
+
+
+def _keep(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*output[1:])
+
+
+def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple:
+    to_pred, to_sigma = ctx.saved_tensors
+    return grad * to_pred, grad * to_sigma, *[None] * 9
+
+
+_line_mean.register_autograd(_backward, setup_context=_keep)
+
+
+def line_mean(
+    sigma: Sigma,
+    over: Components,
+    strength: float,
+    pred: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    fixed: bool,
+) -> Tensor:
+    """`value_and_gradients`, with the gradients attached; in one dimension, on the CPU."""
+    settings = sigma.floor, float(strength), sigma.learned, fixed
+    return _line_mean(pred, sigma.raw, target, weight, *over, *settings)[0]
