@@ -63,7 +63,9 @@ class BalancedLoss(nn.Module):
         weight = weight if weight is None else weight.to(pred.dtype)
         self.likelihood.start(pred, target, weight)
         try:
-            mean = fast.mean_loss(self, pred, target, weight) if type(self) is BalancedLoss else None
+            mean = (
+                fast.mean_loss(self, pred, target, weight) if type(self) is BalancedLoss else None
+            )
             return self.mean(self.rows(pred, target, weight), weight) if mean is None else mean
         finally:
             if self.likelihood.guess is not None:

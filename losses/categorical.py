@@ -100,7 +100,9 @@ class Histogram(Likelihood):
         return mass / mass.sum(-1, keepdim=True)
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
-        logs = functional.log_softmax(pred, -1) + 0 * target  # a label that is not finite has no bin
+        logs = (
+            functional.log_softmax(pred, -1) + 0 * target
+        )  # a label that is not finite has no bin
         if not self.soft:
             return logs.gather(-1, self.index(target)[:, None])[:, 0]
         return torch.einsum("nk,nk->n", self.soft_target(target), logs)

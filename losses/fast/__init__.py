@@ -37,11 +37,11 @@ def mean_loss(
     loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor | None:
     """The mean loss of rows pred, target (N, D), weight (N,) or None; or None: not mine."""
-    likelihood, prior = loss.likelihood, loss.prior
-    kind = type(prior)
-    if kind not in PRIORS or is_transformed() or torch.autograd.forward_ad._current_level >= 0:
+    likelihood: Any = loss.likelihood
+    prior = loss.prior
+    if type(prior) not in PRIORS or likelihood.guess is not None:
         return None
-    if likelihood.guess is not None:
+    if is_transformed() or torch.autograd.forward_ad._current_level >= 0:
         return None
     if type(likelihood) is Gaussian:
         return _gaussian(loss, likelihood, prior, pred, target, weight)
@@ -59,9 +59,7 @@ def has_gradients(loss: Any) -> bool:
     return prior is not GaussianMixture or not loss.likelihood.per_dimension
 
 
-def gradients(
-    loss: "BalancedLoss", pred: Tensor, target: Tensor
-) -> tuple[Tensor, dict[str, Tensor]]:
+def gradients(loss: Any, pred: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """The gradients of the loss to pred (N, D) and to its parameters by name, by plain steps that
     torch.func.vmap can batch: for many runs at once, where nothing is differentiated again.
     """

@@ -5,7 +5,6 @@ of torch, which can be differentiated as often as one likes.
 N: rows; D: label dimensions; K: atoms, components.
 """
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -14,12 +13,11 @@ from torch.utils.checkpoint import checkpoint
 
 from ..robust import Laplace
 
+NOTHING = -1e30  # the logarithm of no weight: -inf has no second derivative
 NUMBERS = 1 << 21  # rows x components x dimensions that are worked on together
 
 
-def in_chunks(
-    function: Callable[[Tensor], Tensor], pred: Tensor, components: int
-) -> Tensor:
+def in_chunks(function: Callable[[Tensor], Tensor], pred: Tensor, components: int) -> Tensor:
     """function(pred), (N, D) -> (N,), row by row; recomputed in the backward pass."""
     size = max(1, NUMBERS // (components * pred.shape[-1]))
     parts = [checkpoint(function, rows, use_reentrant=False) for rows in pred.split(size)]
@@ -36,10 +34,10 @@ def laplace_atoms(laplace: Laplace, pred: Tensor, atoms: Tensor, log_weights: Te
     """
     order = atoms[:, 0].argsort()
     a = atoms[order, 0].double()
-    b, log_w = laplace.noise(a[:, None]), log_weights[order].double()
+    b, log_w = laplace.noise(a[:, None]), log_weights[order].double().clamp(min=NOTHING)
     left = torch.logcumsumexp(log_w + a / b, 0) - a / b
     right = torch.logcumsumexp((log_w - a / b).flip(0), 0).flip(0) + a / b
-    none = left.new_full((1,), -math.inf)
+    none = left.new_full((1,), NOTHING)
     left, right = (torch.cat(t).to(pred.dtype) for t in ([none, left], [right, none]))
     x, b, a = pred[:, 0], laplace.noise(pred), a.to(pred.dtype)
 

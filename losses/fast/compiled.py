@@ -42,13 +42,27 @@ def _(pred: Tensor, sigma: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return pred.new_empty(()), torch.empty_like(pred), torch.empty_like(sigma)
 
 
+@torch.library.custom_op(f"{NAME}_backward", mutates_args=())
+def _times(
+    grad: Tensor, to_pred: Tensor, to_sigma: Tensor, pred: Tensor, sigma: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients, grad () times what each of them is. They depend on pred and sigma, so torch
+    refuses to differentiate them again, as it does with all that is compiled.
+    """
+    return grad * to_pred, grad * to_sigma
+
+
+@_times.register_fake
+def _(grad: Tensor, to_pred: Tensor, to_sigma: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(to_pred), torch.empty_like(to_sigma)
+
+
 def _keep(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*output[1:])
+    ctx.save_for_backward(*output[1:], *inputs[:2])
 
 
 def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple:
-    to_pred, to_sigma = ctx.saved_tensors
-    return grad * to_pred, grad * to_sigma, *[None] * 9
+    return *_times(grad, *ctx.saved_tensors), *[None] * 9
 
 
 _line_mean.register_autograd(_backward, setup_context=_keep)

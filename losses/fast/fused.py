@@ -249,7 +249,9 @@ class Attach(torch.autograd.Function):
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         pred, sigma, to_pred, to_sigma = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
-            wanted = [t for t, need in zip((pred, sigma), ctx.needs_input_grad, strict=False) if need]
+            wanted = [
+                t for t, need in zip((pred, sigma), ctx.needs_input_grad, strict=False) if need
+            ]
             made = iter(torch.autograd.grad(ctx.definition(pred, sigma), wanted, create_graph=True))
             to_pred, to_sigma = (next(made) if need else None for need in ctx.needs_input_grad[:2])
         into_pred = grad * to_pred if ctx.needs_input_grad[0] else None

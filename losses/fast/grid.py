@@ -77,11 +77,10 @@ class Table:
 
 def cells(c: Tensor, v: Tensor | None, var: float) -> tuple[int, float, float]:
     """How many cells a table needs at least, and its ends; from the prior and sigma alone."""
-    tau = math.sqrt(var) if v is None else (v + var).sqrt()
+    tau = torch.full_like(c, var).sqrt() if v is None else (v + var).sqrt()
     low, high = float((c - WIDTH * tau).min()), float((c + WIDTH * tau).max())
-    narrow = tau if isinstance(tau, float) else float(tau.min())
     low, high = float(np.float32(low)), float(np.float32(high))  # so that x - low is exact
-    count = (high - low) / narrow * REACH / NARROWEST
+    count = (high - low) / float(tau.min()) * REACH / NARROWEST
     return (math.ceil(count) if math.isfinite(count) else 1 << 62), low, high
 
 

@@ -95,7 +95,9 @@ def test_many_samples_agree_with_their_mixture():
     pred = torch.linspace(-2, 2, 9, dtype=D64)[:, None]
     s = Gaussian(torch.tensor(0.7, dtype=D64))
     closed = prior.log_evidence(s, pred, pred)
-    sampled = s.log_evidence_atoms(pred, samples, torch.full((40_000,), -math.log(40_000), dtype=D64))
+    sampled = s.log_evidence_atoms(
+        pred, samples, torch.full((40_000,), -math.log(40_000), dtype=D64)
+    )
     # 4 standard errors, sqrt(E[p^2] / E[p]^2 / K) < 0.01 for these predictions
     torch.testing.assert_close(closed, sampled, rtol=0, atol=0.04)
 

@@ -6,8 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from losses import BMC, BNI, GAI, BalancedLoss, Batch, Bins, Gaussian, GaussianMixture, Laplace
-from losses import fast
+from losses import (
+    BMC,
+    BNI,
+    GAI,
+    BalancedLoss,
+    Batch,
+    Bins,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    fast,
+)
 from losses.fast.fused import FEW_ROWS
 from tests.losses.pairs import D64, EDGES, PAIRS, batch, make, mixture
 
@@ -26,9 +36,7 @@ def build(case: str, sigma: Tensor, learn: bool, strength: float, **options):
 
 
 def definition(loss: BalancedLoss, pred, target, weight=None) -> Tensor:
-    rows = loss.rows(pred, target, weight)
-    mean = rows.mean() if weight is None else (rows * weight).sum() / weight.sum()
-    return mean if loss.full_nll else loss.likelihood.unit * mean
+    return loss.mean(loss.rows(pred, target, weight), weight)
 
 
 def compare(loss, pred, target, weight=None):

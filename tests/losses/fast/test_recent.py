@@ -26,10 +26,7 @@ def value_and_gradient(loss: BalancedLoss, dtype=torch.float32, plain=False):
     g = torch.Generator().manual_seed(0)
     pred, target = torch.randn(2, ROWS if dims == 1 else 16, dims, generator=g).to(dtype)
     pred.requires_grad_()
-    if plain:
-        value = loss.likelihood.unit * loss.rows(pred, target).mean()
-    else:
-        value = loss(pred, target)
+    value = loss.mean(loss.rows(pred, target), None) if plain else loss(pred, target)
     return value.detach(), *torch.autograd.grad(value, pred)
 
 
@@ -50,16 +47,15 @@ EDITS = {
     "copy": lambda loss: loss.prior.weights.copy_(loss.prior.weights.flip(0)),
     "a NumPy view": lambda loss: loss.prior.weights.numpy()[:1].fill(0.9),
     "a NumPy view of sigma": lambda loss: loss.likelihood.sigma.detach().numpy().fill(1.7),
-    "load": lambda loss: loss.load_state_dict(
-        {k: v * 1.3 for k, v in loss.state_dict().items()}
-    ),
+    "load": lambda loss: loss.load_state_dict({k: v * 1.3 for k, v in loss.state_dict().items()}),
 }
 MIXTURE_EDITS = {
     "covariances": lambda loss: loss.prior.covariances.mul_(2),
     "covariances.data": lambda loss: loss.prior.covariances.data.mul_(2),
     "covariances, NumPy": lambda loss: loss.prior.covariances.numpy().__imul__(2),
-    "one number": lambda loss: loss.prior.covariances.data[0].add_(torch.eye(
-        loss.prior.covariances.shape[-1]) * 0.5),
+    "one number": lambda loss: loss.prior.covariances.data[0].add_(
+        torch.eye(loss.prior.covariances.shape[-1]) * 0.5
+    ),
     "means": lambda loss: loss.prior.means.data.add_(0.5),
 }
 
