@@ -15,8 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from datasets import crops
-from datasets.people import People, check_poses, pose_table, read_people
+from datasets import crops, images
+from datasets.arrays import MAX_BYTES
+from datasets.manifest import manifest
+from datasets.people import People, check_poses, pose_table, read_names, read_people
 
 FIELDS = {
     "pose": 216,  # 24 rotation matrices
@@ -64,6 +66,7 @@ class BodyDataset(Dataset):
         turned: share of the augmented pictures that are turned.
         one_warp: crop as MMHuman3D does.
         augment: SPIN's augmentation, for the train split only unless said otherwise.
+        max_pixels, max_bytes: of an image before it is decoded, of what an npz unpacks to.
     """
 
     def __init__(
@@ -79,15 +82,17 @@ class BodyDataset(Dataset):
         one_warp: bool,
         only: Sequence[str] | None = None,
         augment: bool | None = None,
+        max_pixels: int = images.MAX_PIXELS,
+        max_bytes: int = MAX_BYTES,
     ):
         if split not in ("train", "val", "test"):
             raise ValueError(f"split must be train, val or test; got {split!r}.")
         self.size, self.augment = size, split == "train" if augment is None else augment
         self.turned, self.one_warp, self.about = turned, one_warp, ""
         self.mean, self.std = (np.array(x, np.float32)[:, None, None] for x in (mean, std))
-        self.mixed = split == "train"
+        self.mixed, self.max_pixels = split == "train", max_pixels
         if split == "test":
-            self.sets = [read_people(test["npz"], test["images"])]
+            self.sets = [read_people(test["npz"], test["images"], max_bytes=max_bytes)]
             _check_test(self.sets[0])
             self.probabilities = np.ones(1)
         else:
@@ -96,7 +101,7 @@ class BodyDataset(Dataset):
             if unknown or not names:
                 raise ValueError(f"only must name some of {list(train)}, got {names}.")
             sources = [train[name] for name in names]
-            people = [read_people(s["npz"], s["images"], s.get("fits")) for s in sources]
+            people = [read_people(s["npz"], s["images"], s.get("fits"), max_bytes) for s in sources]
             named = dict(zip(names, people, strict=True))
             check_poses(named)
             self.about = pose_table(named)
@@ -113,6 +118,25 @@ class BodyDataset(Dataset):
             raise ValueError(f"{empty}: no person is left for split {split}; change holdout.")
         self.length = int(self.sizes.max() if self.mixed else self.sizes.sum())
         self.labels = self._labels()
+
+    @staticmethod
+    def fingerprint(
+        content: bool,
+        train: Mapping[str, Mapping[str, Any]],
+        test: Mapping[str, Any],
+        only: Sequence[str] | None = None,
+        max_bytes: int = MAX_BYTES,
+        **_: Any,
+    ) -> str:
+        """Changes with the images of the sets that are used."""
+        sources = [test, *(train[name] for name in (train if only is None else only))]
+        found = [read_names(source["npz"], max_bytes) for source in sources]
+        images = [
+            f"{s['images']}/{name}"
+            for s, names in zip(sources, found, strict=True)
+            for name in names
+        ]
+        return manifest(images, content)
 
     def __len__(self) -> int:
         return self.length
@@ -153,7 +177,9 @@ class BodyDataset(Dataset):
                 f"{file}: no such image, named by row {row} of {people.npz}. Unpack the images "
                 "below the folder that the dataset's config gives, or correct that folder."
             )
-        image = cv2.imread(str(file), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        data = images.bounded(file.read_bytes(), file, self.max_pixels)
+        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        image = cv2.imdecode(data, flags) if len(data) else None
         if image is None:
             raise ValueError(f"{file}: expected a whole image, it does not decode. Fetch it again.")
         image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)

@@ -5,12 +5,16 @@ S is the side of the square image that the network sees. A large JPEG is decoded
 side: the pixels that a resize would throw away are then never computed.
 """
 
+import io
 import struct
+import warnings
 from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 
 # OpenCV's thread pool does not survive the fork of a data loader's worker, which then waits for
 # ever; and workers share the cores already.
@@ -22,6 +26,7 @@ _REDUCED = {
     4: cv2.IMREAD_REDUCED_COLOR_4,
     8: cv2.IMREAD_REDUCED_COLOR_8,
 }
+MAX_PIXELS = 50_000_000  # of one image, before it is decoded; a PNG of 1 MB can hold 400 million
 _FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0..15 without DHT, JPG, DAC
 
 
@@ -41,18 +46,46 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def decode(data: bytes, size: int, source: Path | str) -> np.ndarray:
+def shape_of(data: bytes) -> tuple[int, int] | None:
+    """(height, width) from an image's header, nothing decoded; None if it has none we can read."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 24:
+        width, height = struct.unpack_from(">II", data, 16)
+        return height, width
+    if (shape := jpeg_shape(data)) is not None:
+        return shape
+    try:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as image:
+            warnings.simplefilter("ignore")  # our own limit follows
+            return image.height, image.width
+    except Exception:  # whatever is wrong with it, it is not decoded
+        return None
+
+
+def bounded(data: bytes, source: Path | str, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
+    """Encoded bytes as cv2 takes them, known to decode to few enough pixels."""
+    shape = shape_of(data)
+    if shape is not None and shape[0] * shape[1] > max_pixels:
+        raise ValueError(
+            f"{source}: an image of {shape[1]} x {shape[0]} pixels, more than max_pixels="
+            f"{max_pixels:,}. Make it smaller, or take its row out of the CSV; if your images are "
+            "really so large, raise dataset.max_pixels."
+        )
+    return np.frombuffer(data if shape is not None else b"", np.uint8)
+
+
+def decode(
+    data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIXELS
+) -> NDArray[np.uint8]:
     """(S, S, 3) uint8 RGB image from encoded bytes; `source` is what an error names."""
-    shape = jpeg_shape(data)
+    encoded, shape = bounded(data, source, max_pixels), jpeg_shape(data)
     factor, extent = 1, None
     if shape is not None:
         factor = max(k for k in _REDUCED if k == 1 or min(shape) >= k * size)
         extent = (shape[0] / factor, shape[1] / factor)
     image = None
-    if data:
+    if len(encoded):
         # The pixels as stored, without EXIF rotation: the released code reads them so.
-        flags = _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        image = cv2.imdecode(encoded, _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:
         raise ValueError(
             f"{source}: expected a whole image, got {len(data)} bytes that do not decode "

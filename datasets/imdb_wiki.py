@@ -11,7 +11,7 @@ import io
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 
 from datasets import images, store
 from datasets.files import whole
+from datasets.manifest import manifest
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
@@ -38,7 +39,8 @@ class AgeDataset(Dataset):
     """{"input": (3, S, S) float32 in [-1, 1], "target": (1,) float32 years, "meta": {"index": i}}.
 
     `augment` (random crop with padding S / 14, mirror) is for the train split only unless said
-    otherwise. With a packed store (`pack`) the image files themselves are not needed.
+    otherwise. With a packed store (`pack`) the image files themselves are not needed; where they
+    are there, they must be those that were packed. No image of over `max_pixels` is decoded.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class AgeDataset(Dataset):
         size: int,
         augment: bool | None = None,
         store: str | Path | None = None,
+        max_pixels: int = images.MAX_PIXELS,
     ):
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
@@ -60,12 +63,12 @@ class AgeDataset(Dataset):
                 f"{csv}: expected rows with split {split!r}, got {found or 'no rows at all'}. Make "
                 f"the splits with scripts/prepare_age.py."
             )
-        self.size = size
+        self.size, self.max_pixels = size, max_pixels
         self.augment = split == "train" if augment is None else augment
         self.padding = round(size / 14)  # 16 at 224 px
         self.labels = np.array([[row.age] for _, row in chosen], np.float32)  # (N, 1)
         self._numbers = [number for number, _ in chosen]
-        self._store = open_store(store, csv, size) if store is not None else None
+        self._store = open_store(store, csv, root, size) if store is not None else None
         self._files = (
             [] if self._store is not None else locate(csv, root, [row for _, row in chosen])
         )
@@ -92,9 +95,26 @@ class AgeDataset(Dataset):
         """(S, S, 3) uint8 RGB, before augmentation."""
         if self._store is None:
             file = self._files[index]
-            return images.decode(images.read_bytes(file), self.size, file)
+            return images.decode(images.read_bytes(file), self.size, file, self.max_pixels)
         number = self._numbers[index]
         return images.decode(self._store[number], self.size, f"{self._store.path}, image {number}")
+
+    @staticmethod
+    def fingerprint(
+        content: bool,
+        csv: str | Path,
+        root: str | Path,
+        size: int,
+        store: str | Path | None = None,
+        **_: Any,
+    ) -> str:
+        """Changes with the images, of all splits."""
+        if not Path(csv).is_file():
+            return "missing"
+        if store is not None:
+            return open_store(store, csv, root, size).digest
+        files = (f"{root}/{row.path}" for row in read_csv(csv))
+        return manifest(files, content, (csv_key(csv), str(root)))
 
 
 def read_csv(csv: str | Path) -> list[Row]:
@@ -102,25 +122,41 @@ def read_csv(csv: str | Path) -> list[Row]:
     csv = Path(csv)
     if not csv.is_file():
         raise FileNotFoundError(f"{csv}: no such CSV. Make it with scripts/prepare_age.py.")
+    try:
+        return _rows(csv)
+    except (UnicodeDecodeError, csv_format.Error) as error:
+        raise ValueError(
+            f"{csv}: expected text with the columns {', '.join(COLUMNS)}, got a file of another "
+            f"kind ({type(error).__name__}). Make it with scripts/prepare_age.py overwrite=true."
+        ) from None
+
+
+def _rows(csv: Path) -> list[Row]:
     with csv.open(newline="", encoding="utf-8-sig") as file:
         reader = csv_format.reader(file)
         header = next(reader, [])
         if sorted(header) != sorted(COLUMNS):
             missing, extra = set(COLUMNS) - set(header), set(header) - set(COLUMNS)
             raise ValueError(
-                f"{csv}: expected the columns {', '.join(COLUMNS)}; got {', '.join(header)} "
-                f"(missing: {sorted(missing)}, extra: {sorted(extra)}). A pandas index is left out "
-                f"with to_csv(..., index=False)."
+                f"{csv}: expected the columns {', '.join(COLUMNS)}; got {_short(header)} "
+                f"(missing: {sorted(missing)}, extra: [{_short(sorted(extra))}]). A pandas index "
+                f"is left out with to_csv(..., index=False)."
             )
         age, path, split = (header.index(name) for name in COLUMNS)
         rows = []
         for cells in reader:
             where = f"{csv}, line {reader.line_num}"
             if len(cells) != len(COLUMNS):
-                raise ValueError(f"{where}: expected 3 cells, got {len(cells)}: {cells}.")
+                raise ValueError(f"{where}: expected 3 cells, got {len(cells)}: {_short(cells)}.")
             _check(where, cells[age], cells[path], cells[split])
             rows.append(Row(reader.line_num, float(cells[age]), cells[path], cells[split]))
     return rows
+
+
+def _short(cells: Sequence[str]) -> str:
+    """Cells as an error shows them; those of a file of another kind can be very long."""
+    shown = repr(", ".join(cells))
+    return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
 def _check(where: str, age: str, path: str, split: str) -> None:
@@ -150,7 +186,7 @@ def write_csv(
     """Write N ages, paths and splits in their order, checked as when read; whole or not at all."""
     for line, row in enumerate(zip(ages, paths, splits, strict=True), start=2):
         _check(f"{csv}, line {line} to be", str(row[0]), row[1], row[2])
-    text = io.StringIO()
+    text = io.StringIO(newline="")
     writer = csv_format.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(
@@ -201,16 +237,25 @@ def _listing(folder: Path, root: Path) -> dict[str, bool]:
         }
 
 
-def open_store(path: str | Path, csv: str | Path, size: int) -> store.Store:
-    """The packed store at `path`, known to be made from this CSV at this size."""
-    return store.Store(path, csv_key(csv), size)
+def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> store.Store:
+    """The packed store at `path`, known to be made at this size from this CSV, and from the images
+    that are there, if they are."""
+    packed = store.Store(path, csv_key(csv), size)
+    packed.check_sources([f"{root}/{row.path}" for row in read_csv(csv)])
+    return packed
 
 
 def pack(
-    csv: str | Path, root: str | Path, path: str | Path, size: int, progress: store.Progress = iter
+    csv: str | Path,
+    root: str | Path,
+    path: str | Path,
+    size: int,
+    progress: store.Progress = iter,
+    say: Callable[[str], None] = print,
 ) -> store.Store:
     """Pack the images of all splits of a CSV at S px; restartable."""
-    return store.write(path, locate(csv, root, read_csv(csv)), csv_key(csv), size, progress)
+    files = locate(csv, root, read_csv(csv))
+    return store.write(path, files, csv_key(csv), size, progress, say)
 
 
 def csv_key(csv: str | Path) -> str:

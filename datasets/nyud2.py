@@ -13,6 +13,7 @@ crop's in evaluation; B: depth bins.
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -20,8 +21,12 @@ import torch
 from torch.utils.data import Dataset
 
 from datasets import depth as maps
+from datasets.arrays import MAX_BYTES, read_npy
 from datasets.depth_released import seen_depth, seen_image
-from datasets.nyud2_frames import PREPARE, frames
+from datasets.files import check_sum
+from datasets.images import MAX_PIXELS
+from datasets.manifest import manifest
+from datasets.nyud2_frames import PREPARE, frames, read_csv
 
 SPLITS = ("train", "val", "test")
 RESAMPLING = ("once", "released")
@@ -45,6 +50,7 @@ class DepthDataset(Dataset):
             code; a number: it is that part of the training scenes, which are not trained on.
         mask, histogram: the files that scripts/prepare_nyud2.py makes; by default in `root`.
         mat, splits: the labelled set and NYU's splits.mat, to be read instead of the CSVs' files.
+        max_pixels, max_bytes: of an image before it is decoded, of what another file unpacks to.
     """
 
     def __init__(
@@ -59,6 +65,8 @@ class DepthDataset(Dataset):
         histogram: str | Path | None = None,
         mat: str | Path | None = None,
         splits: str | Path | None = None,
+        max_pixels: int = MAX_PIXELS,
+        max_bytes: int = MAX_BYTES,
     ):
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
@@ -69,12 +77,33 @@ class DepthDataset(Dataset):
         # Deviation: training samples a frame once instead of three times, see docs/protocol.md.
         self.once = split == "train" and resampling == "once"
         side = "test" if split == "test" or (split, validation) == ("val", "test") else "train"
-        self.frames = frames(self.root, side, mat, splits, reduced=self.once)
+        self.max_bytes = max_bytes
+        self.frames = frames(self.root, side, mat, splits, self.once, max_pixels, max_bytes)
         self.numbers = _chosen(self.frames.scenes, side, split, validation)
         self.mask = self._read_mask(Path(mask or self.root / MASK)) if side == "test" else None
         self.labels = maps.bin_centers()[:, None]  # (B, 1), each as often as label_counts says
         path = Path(histogram or self.root / HISTOGRAM)
         self.label_counts = self._count(path) if split == "train" else None
+
+    @staticmethod
+    def fingerprint(
+        content: bool,
+        root: str | Path,
+        mask: str | Path | None = None,
+        histogram: str | Path | None = None,
+        mat: str | Path | None = None,
+        splits: str | Path | None = None,
+        **_: Any,
+    ) -> str:
+        """Changes with the frames, the mask and the histogram."""
+        beside = [mask or Path(root, MASK), histogram or Path(root, HISTOGRAM)]
+        if mat is not None:
+            files = [mat, splits or Path(mat).with_name("splits.mat")]
+        else:
+            csvs = [Path(root, f"nyu2_{side}.csv") for side in ("train", "test")]
+            rows = [row for csv in csvs if csv.is_file() for row in read_csv(csv)]
+            files = [*csvs, *(f"{root}/{path}" for row in rows for path in row)]
+        return manifest(map(str, [*beside, *files]), content, (str(root), str(mat)))
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -111,11 +140,13 @@ class DepthDataset(Dataset):
         shape = (len(self.frames), *maps.CROP)
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such mask. Make it: {PREPARE} root={self.root}")
-        mask = np.load(path, mmap_mode="r", allow_pickle=False)
+        again = f"Make it again: {PREPARE} root={self.root} overwrite=true"
+        check_sum(path, again)
+        mask = read_npy(path, self.max_bytes, again, mapped=True)
         if mask.shape != shape:
             raise ValueError(
                 f"{path}: expected a mask of shape {shape}, one map for each test frame, got "
-                f"{mask.shape}. Make it again: {PREPARE} root={self.root} overwrite=true"
+                f"{mask.shape}. {again}"
             )
         return mask
 
@@ -125,14 +156,15 @@ class DepthDataset(Dataset):
             raise FileNotFoundError(
                 f"{path}: no such histogram. Make it: {PREPARE} root={self.root}"
             )
-        counts = np.load(path, allow_pickle=False)
+        again = f"Make it again: {PREPARE} root={self.root} overwrite=true"
+        check_sum(path, again)
+        counts = read_npy(path, self.max_bytes, again)
         if counts.shape == (maps.BINS,) and len(self.numbers) == len(self.frames):
             return counts
         if counts.shape != (len(self.frames), maps.BINS):
             raise ValueError(
                 f"{path}: expected {(len(self.frames), maps.BINS)}, the bins of each training "
-                f"frame, got {counts.shape}. Make it again: {PREPARE} root={self.root} "
-                "overwrite=true"
+                f"frame, got {counts.shape}. {again}"
             )
         return counts[self.numbers].sum(0)
 

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import cv2
 import h5py
 import numpy as np
-from scipy.io import loadmat
 
 from datasets import depth as maps
 from datasets import images
+from datasets.arrays import MAX_BYTES, read_mat
+from datasets.images import MAX_PIXELS
 
 PREPARE = "scripts/prepare_nyud2.py"
 UNITS = {8: 10 / 255, 16: 1 / 1000}  # metres of a step of a depth PNG
@@ -35,8 +36,15 @@ class PngFrames:
     """The rows of a CSV; every file is known to exist. `bits` of a depth PNG: 8 or 16; reduced: a
     JPEG of at least twice the size that is needed comes at half of it."""
 
-    def __init__(self, csv: Path, root: Path, bits: int, reduced: bool = False):
-        self.bits, self.reduced = bits, reduced
+    def __init__(
+        self,
+        csv: Path,
+        root: Path,
+        bits: int,
+        reduced: bool = False,
+        max_pixels: int = MAX_PIXELS,
+    ):
+        self.bits, self.reduced, self.max_pixels = bits, reduced, max_pixels
         rows = read_csv(csv)
         self.files = locate(csv, root, rows)
         self.scenes = [str(Path(image).parent) for image, _ in rows]
@@ -46,8 +54,8 @@ class PngFrames:
 
     def __getitem__(self, index: int) -> Frame:
         file, other = self.files[index]
-        image, shape = read_image(file, self.reduced)
-        depth = read_depth(other, self.bits)
+        image, shape = read_image(file, self.reduced, self.max_pixels)
+        depth = read_depth(other, self.bits, self.max_pixels)
         if tuple(shape) != depth.shape:
             raise ValueError(
                 f"{other}: expected depth of the size of its image {file}, {tuple(shape)}, got "
@@ -57,14 +65,21 @@ class PngFrames:
 
     def depth(self, index: int) -> np.ndarray:
         """Metres."""
-        raw = read_depth(self.files[index][1], self.bits)
+        raw = read_depth(self.files[index][1], self.bits, self.max_pixels)
         return raw.astype(np.float32) * np.float32(UNITS[self.bits])
 
 
 class MatFrames:
     """Frames of nyu_depth_v2_labeled.mat, which holds images and depths with swapped axes."""
 
-    def __init__(self, mat: Path, splits: Path, split: str):
+    def __init__(
+        self,
+        mat: Path,
+        splits: Path,
+        split: str,
+        max_pixels: int = MAX_PIXELS,
+        max_bytes: int = MAX_BYTES,
+    ):
         if not h5py.is_hdf5(mat):
             found = "no such file" if not mat.is_file() else "a file of another format"
             raise ValueError(
@@ -73,7 +88,7 @@ class MatFrames:
             )
         self.mat, self.pid = mat, -1
         self.arrays: tuple[Any, Any] | None = None
-        self.numbers = read_splits(splits)[split]
+        self.numbers = read_splits(splits, max_bytes)[split]
         with h5py.File(mat) as file:
             missing = {"images", "depths"} - set(file)
             if missing:
@@ -81,7 +96,18 @@ class MatFrames:
                     f"{mat}: expected `images` and `depths`, {sorted(missing)} missing; it holds "
                     f"{sorted(file)[:6]}. Fetch nyu_depth_v2_labeled.mat."
                 )
-            count = len(file["images"])  # pyright: ignore[reportArgumentType]
+            shapes = [getattr(file[name], "shape", ()) for name in ("images", "depths")]
+            if len(shapes[0]) != 4 or len(shapes[1]) != 3 or shapes[0][1] != 3:
+                raise ValueError(
+                    f"{mat}: expected images (P, 3, W, H) and depths (P, W, H), got {shapes[0]} "
+                    f"and {shapes[1]}. Fetch nyu_depth_v2_labeled.mat again."
+                )
+            if max(shape[-1] * shape[-2] for shape in shapes) > max_pixels:
+                raise ValueError(
+                    f"{mat}: frames of {shapes[0][2]} x {shapes[0][3]} pixels, more than "
+                    f"max_pixels={max_pixels:,}. Fetch nyu_depth_v2_labeled.mat again."
+                )
+            count = min(shape[0] for shape in shapes)
         if max(self.numbers) >= count:
             raise ValueError(
                 f"{splits}: expected numbers of the {count} frames of {mat}, got "
@@ -117,12 +143,15 @@ def frames(
     mat: str | Path | None = None,
     splits: str | Path | None = None,
     reduced: bool = False,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
 ) -> PngFrames | MatFrames:
     """The training or test frames, from the CSVs or, if given, from the `.mat`."""
     if mat is None:
         bits = 8 if side == "train" else 16
-        return PngFrames(root / f"nyu2_{side}.csv", root, bits, reduced)
-    return MatFrames(Path(mat), Path(splits or Path(mat).with_name("splits.mat")), side)
+        return PngFrames(root / f"nyu2_{side}.csv", root, bits, reduced, max_pixels)
+    splits = Path(splits or Path(mat).with_name("splits.mat"))
+    return MatFrames(Path(mat), splits, side, max_pixels, max_bytes)
 
 
 def read_csv(csv: Path) -> list[tuple[str, str]]:
@@ -166,26 +195,28 @@ def locate(csv: Path, root: Path, rows: Sequence[tuple[str, str]]) -> list[tuple
     return files
 
 
-def read_image(file: Path, reduced: bool = False) -> tuple[np.ndarray, tuple[int, int]]:
+def read_image(
+    file: Path, reduced: bool = False, max_pixels: int = MAX_PIXELS
+) -> tuple[np.ndarray, tuple[int, int]]:
     """RGB uint8, if `reduced` a JPEG of at least twice the size at half of it, and the size in the
     file."""
     data = images.read_bytes(file)
-    shape = images.jpeg_shape(data)
+    encoded, shape = images.bounded(data, file, max_pixels), images.jpeg_shape(data)
     half = reduced and shape is not None and min(shape) >= 2 * maps.SHORT_SIDE
     # Deviation: where a JPEG is twice too large, it is decoded at half its size, which averages
     # 2 x 2 pixels; the released code decodes all and filters with PIL's triangle.
     flags = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
     flags |= cv2.IMREAD_IGNORE_ORIENTATION
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if data else None
+    image = cv2.imdecode(encoded, flags) if len(encoded) else None
     if image is None:
         raise ValueError(f"{file}: expected an image, got {len(data)} bytes that do not decode.")
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB), shape or image.shape[:2]
 
 
-def read_depth(file: Path, bits: int) -> np.ndarray:
+def read_depth(file: Path, bits: int, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """What a PNG of 8 bits (255 is 10 m) or 16 bits (millimetres) holds; `UNITS` are its steps."""
-    data = images.read_bytes(file)
-    raw = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
+    encoded = images.bounded(images.read_bytes(file), file, max_pixels)
+    raw = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED) if len(encoded) else None
     expected = np.uint8 if bits == 8 else np.uint16
     if raw is None or raw.ndim != 2 or raw.dtype != expected:
         got = "no image" if raw is None else f"{raw.dtype} with shape {raw.shape}"
@@ -196,16 +227,18 @@ def read_depth(file: Path, bits: int) -> np.ndarray:
     return _measured(raw, file)
 
 
-def read_splits(path: Path) -> dict[str, list[int]]:
+def read_splits(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, list[int]]:
     """{"train", "test"}: frame numbers from zero, of NYU's splits.mat."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; fetch splits.mat of NYU Depth v2.")
     try:
-        content = loadmat(path)
+        content = read_mat(path, max_bytes)
         names = {"train": "trainNdxs", "test": "testNdxs"}
         return {side: (content[name].ravel() - 1).tolist() for side, name in names.items()}
-    except (ValueError, KeyError, NotImplementedError) as error:
-        raise ValueError(f"{path}: expected trainNdxs and testNdxs, got {error}.") from None
+    except Exception as error:  # a damaged .mat file fails in many ways
+        raise ValueError(
+            f"{path}: expected trainNdxs and testNdxs, got {error}. Fetch splits.mat again."
+        ) from error
 
 
 def _measured(depth: np.ndarray, file: Path | str) -> np.ndarray:

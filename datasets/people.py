@@ -17,6 +17,7 @@ import roma
 import torch
 from numpy.typing import NDArray
 
+from datasets.arrays import AGAIN, BROKEN, MAX_BYTES, check_npz, named, read_npy
 from datasets.strings import read_array
 
 GENDERS = {"m": 0, "f": 1}
@@ -51,7 +52,9 @@ class People(NamedTuple):
         return self.flags[:, :2].max(1) > 0
 
 
-def read_people(npz: Names, folder: str | Path, fits: Names | None = None) -> People:
+def read_people(
+    npz: Names, folder: str | Path, fits: Names | None = None, max_bytes: int = MAX_BYTES
+) -> People:
     """One npz and its fits, checked: keys, shapes, finite values, gender letters, rows."""
     path = first_of(npz)
     if path is None:
@@ -59,7 +62,7 @@ def read_people(npz: Names, folder: str | Path, fits: Names | None = None) -> Pe
             f"{_listed(npz)}: no such file. Fetch SPIN's dataset extras, or leave this set out: "
             "dataset.only=[...]"
         )
-    raw = _read(path)
+    raw = _read(path, max_bytes)
     count = len(raw["imgname"])
     arrays = {}
     for key, width in NUMBERS.items():
@@ -77,7 +80,7 @@ def read_people(npz: Names, folder: str | Path, fits: Names | None = None) -> Pe
     pose, shape, has_fit = arrays["pose"], arrays["shape"], np.zeros(count, bool)
     found = None if fits is None else first_of(fits)
     if found is not None:
-        fitted = read_fits(found, count, path)
+        fitted = read_fits(found, count, path, max_bytes)
         has_fit = ~has_smpl
         pose = np.where(has_fit[:, None], fitted[:, :72], pose)
         shape = np.where(has_fit[:, None], fitted[:, 72:], shape)
@@ -137,12 +140,15 @@ def check_poses(sets: Mapping[str, People]) -> None:
     )  # fmt: skip
 
 
-def read_fits(path: Path, count: int, npz: Path) -> NDArray:
+def read_names(npz: Names, max_bytes: int = MAX_BYTES) -> list[str]:
+    """The images that an npz names; none where there is no file."""
+    path = first_of(npz)
+    return [] if path is None else _read(path, max_bytes)["imgname"].tolist()
+
+
+def read_fits(path: Path, count: int, npz: Path, max_bytes: int = MAX_BYTES) -> NDArray:
     """(N, 82) pose and shape, row by row of the npz."""
-    try:
-        fits = np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"{path}: expected an array of numbers; {error}") from error
+    fits = read_npy(path, max_bytes)
     if fits.shape != (count, 82) or not np.isfinite(fits).all():
         raise ValueError(
             f"{path}: expected finite fits ({count}, 82), one row for each of {npz}, got "
@@ -164,15 +170,16 @@ def _listed(names: Names) -> str:
     return " or ".join(map(str, _paths(names)))
 
 
-def _read(path: Path) -> dict[str, NDArray]:
+def _read(path: Path, max_bytes: int) -> dict[str, NDArray]:
     """The arrays that are known here; what else the file holds is not looked at."""
     try:
+        check_npz(path, max_bytes, strings=True)
         with np.load(path, allow_pickle=False) as file:
             keys = set(file.files)
             known = keys & {"imgname", "gender", *NUMBERS}
             raw = {key: read_array(file, key) for key in known}
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"{path}: expected an npz of plain arrays; {error}") from error
+    except (*BROKEN, AttributeError) as error:
+        raise named(path, "an npz of plain arrays", error, AGAIN) from error
     missing = {"imgname", "center", "scale"} - set(raw)
     if missing:
         hint = " This is MMHuman3D's HumanData; take SPIN's." if "image_path" in keys else ""

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
+
+from datasets.arrays import MAX_BYTES, read_mat
 
 _UNIX_EPOCH = 719529  # MATLAB's day number of 1970-01-01
 _FIELDS = ("full_path", "dob", "photo_taken", "face_score", "second_face_score")
@@ -18,10 +19,10 @@ _UTKFACE_NAME = re.compile(r"(\d{1,3})_\d.*\.jpe?g", re.IGNORECASE)  # age_gende
 Faces = tuple[np.ndarray, list[str]]
 
 
-def imdb_wiki(root: Path) -> Faces:
+def imdb_wiki(root: Path, max_bytes: int = MAX_BYTES) -> Faces:
     """imdb_crop/imdb.mat and wiki_crop/wiki.mat; one of them is enough."""
     halves = {name: root / f"{name}_crop" / f"{name}.mat" for name in ("imdb", "wiki")}
-    found = [_half(file, name) for name, file in halves.items() if file.is_file()]
+    found = [_half(file, name, max_bytes) for name, file in halves.items() if file.is_file()]
     if not found:
         raise FileNotFoundError(
             f"{root}: expected {' or '.join(map(str, halves.values()))}, got neither. Unpack "
@@ -32,10 +33,10 @@ def imdb_wiki(root: Path) -> Faces:
     ]
 
 
-def _half(file: Path, name: str) -> Faces:
+def _half(file: Path, name: str, max_bytes: int) -> Faces:
     """Faces that one detector found alone and with confidence, 0 to 200 years old."""
     try:
-        record = loadmat(file, variable_names=[name])[name][0, 0]
+        record = read_mat(file, max_bytes, variable_names=[name])[name][0, 0]
         columns = {field: record[field].ravel() for field in _FIELDS}
     except Exception as error:  # a damaged .mat file fails in many ways
         raise ValueError(

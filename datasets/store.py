@@ -2,7 +2,9 @@
 
     bytes    (B,)     uint8   the JPEGs, one after the other
     offsets  (N + 1,) int64   image i is bytes[offsets[i] : offsets[i + 1]]
-    attributes: key (what the store was made from: the hash of the CSV) and size (pixels a side)
+    sums     (N,)     uint32  CRC-32 of each JPEG, compared whenever it is read
+    sources  (N, 3)   int64   of the file that each was made from: size, time, CRC-32
+    attributes: format, key (the hash of the CSV), size (pixels a side), digest (of all but bytes)
 
 Writing is restartable and whole or not at all: images first go to a journal beside the store, from
 which an interrupted run goes on; the finished journal becomes an HDF5 file under a temporary name,
@@ -10,22 +12,25 @@ which is synced and renamed. An image that already has the right size is kept by
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import cv2
 import h5py
 import numpy as np
 
-from datasets import images
-from datasets.files import whole
+from datasets import hdf5, images
+from datasets.files import space_for, whole
+from datasets.manifest import Source, look
 
-_RECORD = struct.Struct("<II")  # length and CRC-32 of the bytes that follow
+FORMAT = "packed store 2"
+_RECORD = struct.Struct("<IIqqI")  # length and CRC-32 of the bytes that follow, and their source
 _QUALITY = 95
 Progress = Callable[[Sequence[Path]], Iterable[Path]]
 
@@ -34,27 +39,35 @@ class Store:
     """N encoded images, read by index. The file is opened on first use, once in each process."""
 
     def __init__(self, path: str | Path, key: str, size: int):
-        self.path = Path(path)
+        self.path, self.size = Path(path), size
         self._bytes: h5py.Dataset | None = None
         self._pid = -1
         if not self.path.is_file():
-            raise FileNotFoundError(
-                f"{self.path}: no such packed store. Make it with prepare_age.py pack={size}."
-            )
+            raise FileNotFoundError(f"{self.path}: no such packed store. {self._advice}")
         try:
             with h5py.File(self.path, "r") as file:
+                if str(file.attrs["format"]) != FORMAT:
+                    raise KeyError("another format")
                 found = (str(file.attrs["key"]), int(str(file.attrs["size"])))
-                self._offsets = np.asarray(file["offsets"])
-        except (OSError, KeyError) as error:
+                index = [np.asarray(file[name]) for name in ("offsets", "sums", "sources")]
+                self.digest, held = str(file.attrs["digest"]), getattr(file["bytes"], "shape", ())
+        except Exception as error:  # a damaged HDF5 file fails in many ways
             raise ValueError(
-                f"{self.path}: expected a packed store, got something else ({error}). Delete it "
-                f"and make it again with prepare_age.py pack={size}."
+                f"{self.path}: expected a packed store, got a damaged one or something else "
+                f"({type(error).__name__}: {error}). {self._advice}"
             ) from None
+        self._offsets, self._sums, self.sources = index
+        if self.digest != _digest(*index) or held != (int(self._offsets[-1]),):
+            raise ValueError(f"{self.path}: its index is damaged. {self._advice}")
         if found != (key, size):
             raise ValueError(
                 f"{self.path}: expected a packed store of the CSV {key[:12]} at {size} px, got one "
-                f"of {found[0][:12]} at {found[1]} px. Make it with prepare_age.py pack={size}."
+                f"of {found[0][:12]} at {found[1]} px. {self._advice}"
             )
+
+    @property
+    def _advice(self) -> str:
+        return f"Make it with scripts/prepare_age.py pack={self.size}, which replaces it."
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -64,47 +77,82 @@ class Store:
             packed = h5py.File(self.path, "r")["bytes"]
             assert isinstance(packed, h5py.Dataset)
             self._bytes, self._pid = packed, os.getpid()
-        return self._bytes[self._offsets[index] : self._offsets[index + 1]].tobytes()
+        data = self._bytes[self._offsets[index] : self._offsets[index + 1]].tobytes()
+        if zlib.crc32(data) != self._sums[index]:
+            raise ValueError(f"{self.path}, image {index}: it is damaged. {self._advice}")
+        return data
+
+    def check_sources(self, files: Sequence[str | Path]) -> None:
+        """Refuse images that are not the packed ones; those that are not there do not matter."""
+        for file, packed in zip(files, self.sources.tolist(), strict=True):
+            found = look(file)
+            if found is None or found[:2] == tuple(packed[:2]):
+                continue
+            if found.size != packed[0] or look(file, content=True) != (*found[:2], packed[2]):
+                raise ValueError(
+                    f"{self.path}: {file} is not the image that was packed; it has changed since. "
+                    f"{self._advice}"
+                )
+
+    def check(self) -> None:
+        """Read every image once; a damaged one is an error."""
+        for index in range(len(self)):
+            self[index]
 
     def __getstate__(self) -> dict:
         return self.__dict__ | {"_bytes": None, "_pid": -1}
 
 
 def write(
-    path: str | Path, files: Sequence[Path], key: str, size: int, progress: Progress = iter
+    path: str | Path,
+    files: Sequence[Path],
+    key: str,
+    size: int,
+    progress: Progress = iter,
+    say: Callable[[str], None] = print,
 ) -> Store:
     """Pack N image files into `path`: an interrupted run goes on, a whole store is left alone.
 
-    `progress` wraps the files still to do, e.g. `tqdm`.
+    A store that is damaged, or of another CSV, size or other images, is replaced once the new one
+    is whole; `say` is told why. `progress` wraps the files still to do, e.g. `tqdm`.
     """
     path = Path(path)
+    journal_path = path.with_name(path.name + ".journal")
     if path.is_file():
         try:
-            return Store(path, key, size)
-        except ValueError:
-            pass  # of another CSV or size: replaced, once the new one is whole
+            packed = Store(path, key, size)
+            packed.check_sources(files)
+            packed.check()
+            journal_path.unlink(missing_ok=True)  # of a run that was killed at the very end
+            return packed
+        except ValueError as error:
+            say(f"packing again: {str(error).split(' Make it with')[0]}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    journal_path = path.with_name(path.name + ".journal")
-    header = json.dumps({"key": key, "size": size, "count": len(files)}).encode() + b"\n"
-    with journal_path.open("a+b") as journal:
+    header = json.dumps({"format": FORMAT, "key": key, "size": size, "count": len(files)})
+    with space_for(journal_path), journal_path.open("a+b") as journal:
         _lock(journal)
-        done = _rewind(journal, header)
+        done = _rewind(journal, header.encode() + b"\n", files)
         for file in progress(files[done:]):
-            data = _encode(file, size)
-            journal.write(_RECORD.pack(len(data), zlib.crc32(data)) + data)
-        journal.seek(len(header))
-        _convert(path, list(_lengths(journal)), journal, len(header), key, size)
+            data, source = _encode(file, size)
+            journal.write(_RECORD.pack(len(data), zlib.crc32(data), *source) + data)
+        journal.seek(len(header) + 1)
+        records = [record for record, _ in _records(journal)]
+        _convert(path, records, journal, len(header) + 1, {"key": key, "size": size})
         journal_path.unlink()
     return Store(path, key, size)
 
 
-def _encode(file: Path, size: int) -> bytes:
-    data = images.read_bytes(file)
+def _encode(file: Path, size: int) -> tuple[bytes, Source]:
+    """The bytes to be packed, and the file that they come from."""
+    source, data = look(file), images.read_bytes(file)
+    assert source is not None
     image = images.decode(data, size, file)  # also proves that the file is whole
+    source = source._replace(crc=zlib.crc32(data))
     if images.jpeg_shape(data) == (size, size):
-        return data
+        return data, source
     quality = [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]
-    return cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)[1].tobytes()
+    image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    return cv2.imencode(".jpg", image, quality)[1].tobytes(), source
 
 
 def _lock(journal: BinaryIO) -> None:
@@ -116,39 +164,58 @@ def _lock(journal: BinaryIO) -> None:
         ) from None
 
 
-def _rewind(journal: BinaryIO, header: bytes) -> int:
-    """Cut the journal after its last whole record; the number of records that stay."""
+def _rewind(journal: BinaryIO, header: bytes, files: Sequence[Path]) -> int:
+    """Cut the journal after its last whole record of an image as it is now; how many stay."""
     journal.seek(0)
     if journal.read(len(header)) != header:
         journal.truncate(0)
         journal.write(header)
         return 0
-    lengths = list(_lengths(journal))
-    journal.truncate(len(header) + sum(lengths) + _RECORD.size * len(lengths))
+    done, end = 0, len(header)
+    for record, length in _records(journal):
+        found = look(files[done]) if done < len(files) else None
+        if found is None or found[:2] != record[2:4]:
+            break
+        done, end = done + 1, end + _RECORD.size + length
+    journal.truncate(end)
     journal.seek(0, os.SEEK_END)
-    return len(lengths)
+    return done
 
 
-def _lengths(journal: BinaryIO) -> Iterator[int]:
-    """Lengths of the whole records from here on; ends at a torn one."""
+def _records(journal: BinaryIO) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The heads and lengths of the whole records from here on; ends at a torn one."""
     while len(head := journal.read(_RECORD.size)) == _RECORD.size:
-        length, checksum = _RECORD.unpack(head)
-        data = journal.read(length)
-        if len(data) < length or zlib.crc32(data) != checksum:
+        record = _RECORD.unpack(head)
+        data = journal.read(record[0])
+        if len(data) < record[0] or zlib.crc32(data) != record[1]:
             return
-        yield length
+        yield record, record[0]
 
 
 def _convert(
-    path: Path, lengths: list[int], journal: BinaryIO, start: int, key: str, size: int
+    path: Path, records: list, journal: BinaryIO, start: int, attributes: dict[str, Any]
 ) -> None:
-    """Write the HDF5 file from the journal's records, whole or not at all."""
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    journal.seek(start)
-    with whole(path) as binary, h5py.File(binary, "w") as file:
-        file.attrs["key"], file.attrs["size"] = key, size
-        file["offsets"] = offsets
-        packed = file.create_dataset("bytes", shape=(int(offsets[-1]),), dtype=np.uint8)
-        for begin, length in zip(offsets, lengths, strict=False):
+    """Write the HDF5 file from the journal's records."""
+    table = np.array(records, np.int64).reshape(len(records), 5)
+    offsets = np.concatenate([[0], np.cumsum(table[:, 0])]).astype(np.int64)
+    index = {"offsets": offsets, "sums": table[:, 1].astype(np.uint32), "sources": table[:, 2:]}
+    layout = {name: (array.shape, array.dtype) for name, array in index.items()}
+    attributes |= {"format": FORMAT, "digest": _digest(*index.values())}
+    with whole(path) as file:
+        places = hdf5.lay_out(
+            file, {**layout, "bytes": ((int(offsets[-1]),), np.uint8)}, attributes
+        )
+        for name, array in index.items():
+            file.seek(places[name])
+            file.write(np.ascontiguousarray(array).tobytes())
+        file.seek(places["bytes"])
+        journal.seek(start)
+        for record in records:
             journal.seek(_RECORD.size, os.SEEK_CUR)
-            packed[begin : begin + length] = np.frombuffer(journal.read(length), np.uint8)
+            file.write(journal.read(record[0]))
+
+
+def _digest(offsets: np.ndarray, sums: np.ndarray, sources: np.ndarray) -> str:
+    """Of the index, without the times: it is the same for the same images packed again."""
+    parts = offsets.astype("<i8"), sums.astype("<u4"), sources[:, [0, 2]].astype("<i8")
+    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()

@@ -1,5 +1,7 @@
 """Decoding, resizing, augmenting: against PIL, NumPy and full-size decoding."""
 
+import struct
+
 import cv2
 import numpy as np
 import pytest
@@ -101,3 +103,28 @@ def test_workers_may_be_forked_after_opencv_was_busy():
     """OpenCV's threads are gone in a fork; a worker that waited for them would wait for ever."""
     cv2.GaussianBlur(np.zeros((2000, 2000, 3), np.uint8), (0, 0), 5)
     assert cv2.getNumThreads() == 1
+
+
+def test_an_image_of_too_many_pixels_is_not_decoded(tmp_path, monkeypatch):
+    """A PNG of 16,000 x 16,000 equal pixels has 250 KB; decoded it would have 768 MB."""
+    data = cv2.imencode(".png", np.zeros((400, 400), np.uint8))[1].tobytes()
+    large = data[:16] + struct.pack(">II", 16_000, 16_000) + data[24:]
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(ValueError, match=r"a\.png: an image of 16000 x 16000.*max_pixels"):
+        images.decode(large, 32, "a.png")
+    with pytest.raises(ValueError, match="more than max_pixels=100,000"):
+        images.decode(data, 32, "a.png", max_pixels=100_000)
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".png", ".bmp", ".webp", ".tiff"])
+def test_the_header_tells_the_shape(ending):
+    data = cv2.imencode(ending, np.zeros((30, 20, 3), np.uint8))[1].tobytes()
+    assert images.shape_of(data) == (30, 20)
+    assert images.decode(data, 16, "a").shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xd8garbage", b"GIF89a", b"\x89PNG\r\n\x1a\n"])
+def test_without_a_header_nothing_is_decoded(data, monkeypatch):
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(ValueError, match="expected a whole image"):
+        images.decode(data, 16, "a")

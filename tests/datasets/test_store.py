@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -168,7 +169,7 @@ def test_missing_or_damaged_store_is_named(faces):
     packed(faces)
     data = (faces / "packed.h5").read_bytes()
     (faces / "packed.h5").write_bytes(data[: len(data) // 2])
-    with pytest.raises(ValueError, match=r"packed\.h5: expected a packed store.*Delete it"):
+    with pytest.raises(ValueError, match=r"packed\.h5: expected a packed store.*pack=32"):
         build(faces, "train")
 
 
@@ -177,3 +178,70 @@ def test_damaged_image_stops_the_packing_and_is_named(faces):
     with pytest.raises(ValueError, match=r"crop/2\.jpg: expected a whole image"):
         packed(faces)
     assert not (faces / "packed.h5").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "image", "index", "older"])
+def test_a_damaged_store_is_made_again_as_the_message_says(faces, damage):
+    expected = [packed(faces)[index] for index in range(6)]
+    path = faces / "packed.h5"
+    data = bytearray(path.read_bytes())
+    with h5py.File(path) as file:
+        places = {name: file[name].id.get_offset() for name in ("bytes", "sources")}
+    if damage == "cut":
+        data = data[: len(data) // 2]
+    elif damage == "older":
+        data = bytearray(data.replace(store.FORMAT.encode(), b"packed store 1"))
+    else:
+        at = places["bytes" if damage == "image" else "sources"]
+        data[at : at + 200 if damage == "image" else at + 1] = b"\0" * (
+            200 if damage == "image" else 1
+        )
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"packed\.h5.*scripts/prepare_age\.py pack=32"):
+        build(faces, "train")[0]
+    said = []
+    again = packed(faces, say=said.append)
+    assert [again[index] for index in range(6)] == expected
+    assert "packing again" in said[0]
+    assert build(faces, "train")[0]["input"].shape == (3, 32, 32)
+
+
+def test_a_store_of_other_images_is_noticed_and_made_again(faces):
+    old = packed(faces)[0]
+    digest = packed(faces).digest
+    write_jpeg(faces / "crop/0.jpg", 100, 80, seed=77)
+    with pytest.raises(ValueError, match=r"crop/0\.jpg is not the image that was packed.*pack=32"):
+        build(faces, "train")
+    said = []
+    assert packed(faces, say=said.append)[0] != old
+    assert "has changed since" in said[0]
+    assert packed(faces).digest != digest
+    build(faces, "train")
+
+
+def test_a_copy_that_forgets_the_times_is_the_same_store(faces):
+    digest = packed(faces).digest
+    for file in (faces / "crop").iterdir():
+        os.utime(file, (0, 0))
+    build(faces, "train")
+    assert packed(faces, say=pytest.fail).digest == digest
+
+
+@pytest.mark.parametrize("limit", [3000, 9000, 12000])
+def test_a_full_disk_is_an_error_that_names_the_file(faces, limit):
+    """While the journal is written, and while the store is; on 26a221c a segmentation fault."""
+    code = (
+        "import resource, sys; from datasets.imdb_wiki import pack\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        "try: pack(sys.argv[1] + '/faces.csv', sys.argv[1], sys.argv[1] + '/packed.h5', 32)\n"
+        "except OSError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", code, str(faces)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "packed.h5" in done.stdout
+    assert "could not be written" in done.stdout
+    assert not done.stderr
+    assert not (faces / "packed.h5").exists()
+    assert not (faces / "packed.h5.tmp").exists()
+    assert len(packed(faces)) == 6

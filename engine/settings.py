@@ -1,0 +1,373 @@
+"""What every setting may be, in one place; a config is checked against it before anything starts.
+
+    RULES        settings of the scripts' own configs, by dotted name; `*` stands for any name
+    signatures   a node with `_target_` may hold what that class or function takes, as annotated
+    defaults     a setting without a rule has the kind of its default in configs/<script>.yaml
+
+All that is wrong is told at once, with what is allowed and the nearest name.
+"""
+
+import difflib
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from engine import targets
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true", "16-true", "bf16-true")
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+
+
+class Rule(NamedTuple):
+    """What a value must be, in words and as a test; `names` are what a typing mistake meant."""
+
+    what: str
+    holds: Callable[[Any], bool]
+    names: tuple[str, ...] = ()
+
+
+def whole_number(low: int) -> Rule:
+    return Rule(f"a whole number from {low} on", lambda v: _is_int(v) and v >= low)
+
+
+def number(low: float, strictly: bool = False) -> Rule:
+    what = f"a number above {low:g}" if strictly else f"a number from {low:g} on"
+    return Rule(what, lambda v: _is_number(v) and (v > low if strictly else v >= low))
+
+
+def one_of(*names: str) -> Rule:
+    return Rule(f"one of {', '.join(names)}", lambda v: v in names, names)
+
+
+def either(*rules: Rule) -> Rule:
+    names = tuple(name for rule in rules for name in rule.names)
+    what = " or ".join(rule.what for rule in rules)
+    return Rule(what, lambda v: any(rule.holds(v) for rule in rules), names)
+
+
+def list_of(rule: Rule) -> Rule:
+    def holds(value: Any) -> bool:
+        return isinstance(value, list) and all(rule.holds(item) for item in value)
+
+    return Rule(f"a list, each {rule.what}", holds, rule.names)
+
+
+NOTHING = Rule("null", lambda v: v is None)
+FLAG = Rule("true or false", lambda v: isinstance(v, bool))
+TEXT = Rule("a text", lambda v: isinstance(v, str) and bool(v))
+ANYTHING = Rule("anything", lambda v: True)
+MAPPING = Rule("a mapping", lambda v: isinstance(v, dict))
+COUNT, INDEX, POSITIVE = whole_number(1), whole_number(0), number(0, strictly=True)
+PLACE = Rule(
+    "names of letters, digits, _ . - with / between them, that stay inside the outputs",
+    lambda v: isinstance(v, str)
+    and re.fullmatch(r"[\w.-]+(/[\w.-]+)*", v) is not None
+    and not set(v.split("/")) & {".", ".."},
+)
+WORDS = list_of(TEXT)
+DEVICES = either(COUNT, one_of("auto"), list_of(INDEX))
+
+TRAIN = {
+    "name": PLACE,
+    "row": TEXT,
+    "preset": PLACE,
+    "seed": INDEX,
+    "resume": TEXT,
+    "rerun": FLAG,
+    "trust": WORDS,
+    "images": one_of("times", "content"),
+    "backbone": either(MAPPING, NOTHING),
+    "backbone.experiment": TEXT,
+    "backbone.seed": INDEX,
+    "backbone.overrides": list_of(TEXT),
+    "freeze_bn": FLAG,
+    "choose": either(MAPPING, NOTHING),
+    "choose.key": TEXT,
+    "choose.among": Rule("a list of values", lambda v: isinstance(v, list) and len(v) > 0),
+    "choose.settings": either(MAPPING, NOTHING),
+    "select.metric": TEXT,
+    "select.mode": one_of("min", "max"),
+    "select.which": one_of("best", "last"),
+    "select.every": COUNT,
+    "components": COUNT,
+    "trainer.epochs": INDEX,
+    "trainer.epoch_size": either(COUNT, NOTHING),
+    "trainer.batch_size": COUNT,
+    "trainer.accumulate": COUNT,
+    "trainer.eval_batch_size": COUNT,
+    "trainer.precision": one_of(*PRECISIONS),
+    "trainer.clip": either(POSITIVE, NOTHING),
+    "trainer.sync_batchnorm": FLAG,
+    "trainer.deterministic": FLAG,
+    "trainer.accelerator": one_of(*ACCELERATORS),
+    "trainer.devices": DEVICES,
+    "trainer.num_nodes": COUNT,
+    "trainer.strategy": TEXT,
+    "trainer.workers": INDEX,
+    "trainer.channels_last": FLAG,
+    "trainer.compile": FLAG,
+    "trainer.checkpoint_every": INDEX,
+    "features.mode": one_of("none", "cached"),
+    "features.views": COUNT,
+    "features.augment": FLAG,
+    "features.seed": INDEX,
+    "features.dtype": one_of("float32", "float16"),
+    "features.batch_size": COUNT,
+    "features.shard": COUNT,
+    "log.every": COUNT,
+    "log.show": WORDS,
+    "log.progress": FLAG,
+    "log.predictions": FLAG,
+    "log.figures": FLAG,
+    "log.draw": TEXT,
+    "optim.optimizer": MAPPING,
+    "optim.optimizer.lr": number(0),
+    "optim.optimizer.weight_decay": number(0),
+    "optim.schedule": MAPPING,
+    "optim.loss_lr": number(0),
+    "dataset.size": COUNT,
+    "dataset.max_pixels": COUNT,
+    "dataset.max_bytes": COUNT,
+}
+RULES: dict[str, dict[str, Rule]] = {
+    "train": TRAIN,
+    "evaluate": {
+        "checkpoint": one_of("best", "last"),
+        "split": one_of("train", "val", "test"),
+        "layout": one_of("imdb_wiki", "nyud2", "spin"),
+        "batch_size": COUNT,
+        "accelerator": one_of(*ACCELERATORS),
+    },
+    "table": {
+        "seeds": COUNT,
+        "jobs": COUNT,
+        "iterations": COUNT,
+        "name": either(PLACE, NOTHING),
+        "overrides": WORDS,
+    },
+    "reproduce": {
+        "data": one_of("mini", "real"),
+        "seeds": COUNT,
+        "jobs": either(COUNT, one_of("auto")),
+        "preset": either(PLACE, NOTHING),
+        "table": either(TEXT, WORDS),
+        "mini_seeds.*": COUNT,
+        "seconds.*": number(0),
+    },
+    "synthetic": {
+        "seeds": either(COUNT, list_of(INDEX)),
+        "columns": either(one_of("all"), WORDS),
+        "methods": either(one_of("all"), WORDS),
+        "epochs": either(COUNT, NOTHING),
+        "workers": either(COUNT, one_of("auto")),
+        "training.*.epochs": COUNT,
+        "training.*.samples": COUNT,
+        "training.*.held_out": COUNT,
+        "training.*.batch": COUNT,
+        "training.*.validations": COUNT,
+        "training.*.learning_rate": number(0),
+        "training.*.sigma_learning_rate": number(0),
+        "training.*.optimizer": one_of("SGD", "Adam"),
+    },
+    "prepare_age": {
+        "source": one_of("imdb_wiki", "agedb", "utkface"),
+        "cap": COUNT,
+        "seed": INDEX,
+        "pack": either(COUNT, NOTHING),
+    },
+    "prepare_mini": {
+        "draw": list_of(one_of("bodies", "faces", "rooms")),
+        "images": COUNT,
+        "size": COUNT,
+        "cap": COUNT,
+        "seed": INDEX,
+        "rooms.train": COUNT,
+        "rooms.test": COUNT,
+        "bodies.counts.*": COUNT,
+        "bodies.size": COUNT,
+    },
+    "prepare_nyud2": {"seed": INDEX},
+}
+CLOSED = ("trainer", "select", "features", "log", "optim")  # groups that hold nothing else
+
+
+def check(cfg: DictConfig, script: str = "train") -> None:
+    """Refuse a config with a value that its settings cannot have; all of them are named."""
+    plain, rules = targets.plain(cfg), RULES.get(script, {})
+    problems = [*_ruled(plain, rules), *_of_a_kind(plain, rules, script)]
+    if script == "train" and not problems:
+        targets.check(plain, plain.get("trust"))
+        problems += [*_closed(plain), *_signatures(plain), *_reported(plain), *_machine(plain)]
+    if problems:
+        raise ValueError("\n".join(dict.fromkeys(problems)))
+
+
+def leaves(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of every setting, groups among them."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            where = f"{place}.{key}" if place else str(key)
+            yield where, value
+            yield from leaves(value, where)
+
+
+def nearest(name: Any, known: Sequence[str]) -> str:
+    """` Did you mean ...?`, if something is near."""
+    found = difflib.get_close_matches(str(name), list(known), 1)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def _ruled(plain: dict, rules: Mapping[str, Rule]) -> Iterator[str]:
+    for place, value in leaves(plain):
+        rule = _rule(place, rules)
+        if value == "???":
+            yield f"{place}: it must be given, e.g. {place}=..."
+        elif rule is not None and not rule.holds(value):
+            yield f"{place}: expected {rule.what}; got {value!r}.{nearest(value, rule.names)}"
+
+
+def _rule(place: str, rules: Mapping[str, Rule]) -> Rule | None:
+    if place in rules:
+        return rules[place]
+    fits = [r for name, r in rules.items() if "*" in name and _like(place, name)]
+    return fits[0] if fits else None
+
+
+def _like(place: str, name: str) -> bool:
+    return re.fullmatch(re.escape(name).replace(r"\*", r"[^.]+"), place) is not None
+
+
+def _of_a_kind(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[str]:
+    """Settings of a script's own file that are of another kind than their defaults."""
+    path = CONFIGS / f"{script}.yaml"
+    path = path if path.is_file() else CONFIGS / script / "default.yaml"
+    if not path.is_file():
+        return
+    defaults = dict(leaves(OmegaConf.to_container(OmegaConf.load(path))))
+    kinds = {bool: FLAG, int: INDEX, float: number(0), list: Rule("a list", lambda v: _is(v, list))}
+    for place, value in leaves(plain):
+        kind = kinds.get(type(defaults.get(place)))
+        if kind is not None and _rule(place, rules) is None and not kind.holds(value):
+            yield f"{place}: expected {kind.what}, such as {defaults[place]!r}; got {value!r}."
+
+
+def _closed(plain: dict) -> Iterator[str]:
+    known = [name for name in TRAIN if "." in name]
+    for place, _ in leaves({group: plain.get(group) for group in CLOSED}):
+        free = place.startswith(("optim.optimizer.", "optim.schedule."))
+        if "." in place and place not in known and not free:
+            yield f"{place}: no such setting.{nearest(place, known)}"
+
+
+def _signatures(plain: Any, place: str = "") -> Iterator[str]:
+    """What nodes with `_target_` hold, against what their targets take."""
+    if isinstance(plain, list):
+        for index, item in enumerate(plain):
+            yield from _signatures(item, f"{place}.{index}")
+    if not isinstance(plain, dict):
+        return
+    if isinstance(plain.get("_target_"), str):
+        yield from _arguments(plain, place)
+    for key, value in plain.items():
+        yield from _signatures(value, f"{place}.{key}" if place else str(key))
+
+
+def _arguments(node: dict, place: str) -> Iterator[str]:
+    target = targets.found(node["_target_"])
+    try:
+        parameters = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return
+    try:
+        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except (NameError, TypeError, AttributeError):
+        hints = {}
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    for key, value in node.items():
+        if key in ("_target_", "_partial_", "_args_", "_recursive_", "_convert_"):
+            continue
+        where = f"{place}.{key}" if place else key
+        if key not in parameters and not open_ended:
+            yield f"{where}: {node['_target_']} takes no {key}.{nearest(key, list(parameters))}"
+        elif key in hints and not _fits(hints[key], value):
+            yield f"{where}: expected {_words(hints[key])}; got {value!r}."
+
+
+def _reported(plain: dict) -> Iterator[str]:
+    """Names of metrics that the metrics do not report."""
+    target = targets.found(plain["metrics"]["_target_"])
+    if not hasattr(target, "names_reported"):
+        return
+    known = target.names_reported()
+    names = [("select.metric", plain["select"]["metric"])]
+    names += [("log.show", name) for name in plain["log"]["show"]]
+    for place, name in names:
+        if name not in known:
+            some = ", ".join(known[:8])
+            yield f"{place}: {name!r} is not reported; {some}, ... are.{nearest(name, known)}"
+
+
+def _machine(plain: dict) -> Iterator[str]:
+    trainer = plain["trainer"]
+    if trainer["accelerator"] in ("gpu", "cuda") and not torch.cuda.is_available():
+        yield "trainer.accelerator: no GPU is visible here; use cpu or auto."
+    if plain["resume"] not in ("auto", "never") and not Path(plain["resume"]).is_file():
+        yield f"resume: expected auto, never or a checkpoint's file; {plain['resume']!r} is none."
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a config's value can be what an annotation says; what cannot be told fits."""
+    if isinstance(value, dict) and "_target_" in value:
+        return True
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(one, value) for one in inner)
+    if origin is typing.Literal:
+        return value in inner
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+        return isinstance(value, list)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, dict)
+    tests: dict[Any, Callable[[Any], bool]] = {
+        bool: lambda v: isinstance(v, bool),
+        int: _is_int,
+        float: _is_number,
+        str: lambda v: isinstance(v, str),
+        Path: lambda v: isinstance(v, str),
+        type(None): lambda v: v is None,
+        None: lambda v: v is None,
+    }
+    return tests[hint](value) if hint in tests else True
+
+
+def _words(hint: Any) -> str:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    names |= {Path: "a path", type(None): "null"}
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(_words, typing.get_args(hint))))
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(hint)))
+    if isinstance(origin := typing.get_origin(hint), type):
+        return "a list" if issubclass(origin, Sequence) else "a mapping"
+    return names.get(hint, str(hint))
+
+
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    """A finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e308

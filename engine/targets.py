@@ -1,0 +1,92 @@
+"""What a config may name: `_target_` and the names of drawing functions, out of one list.
+
+A config is data, and data may come from elsewhere: a run folder brings its own. So nothing is
+imported or called because a file says so. A name is on the list below, or in a package that the
+user of this command trusts (`trust=[my_package]`, which is never read from a run folder); every
+node is resolved and looked through, nested nodes too, before its first part is made.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hydra.utils import get_object, instantiate
+from omegaconf import OmegaConf
+
+LIST = {
+    "datasets": "AgeDataset BodyDataset DepthDataset",
+    "losses": "BMC BNI GAI BalancedLoss WeightedLoss Batch Bins Bins.fit Classes Flat "
+    "GaussianMixture GaussianMixture.fit Categorical Gaussian Histogram Huber Laplace Product "
+    "Subspace density.label_weights",
+    "metrics": "AgeMetrics DepthMetrics MeshMetrics",
+    "models": "DepthNet EfficientNetLite0 FDS HMR LiteDepth LiteHMR ResNet SMPL",
+    "engine.build": "label_histogram",
+    "engine.objective": "Dense Regression",
+    "engine.schedule": "constant cosine steps",
+    "engine.bodies": "MeshRecovery",
+    "engine.body_metrics": "BodyMetrics",
+    "engine.poses": "Coordinates PoseLoss batch_prior mixture_prior noise",
+    "engine.figures_age": "draw draw_tradeoff",
+    "engine.figures_bodies": "draw",
+    "engine.figures_depth": "draw samples",
+    "engine.logging": "label_figures",
+    "numpy": "arange linspace",
+    "torch.optim": "Adam AdamW SGD",
+}
+NAMES = frozenset(f"{module}.{name}" for module, names in LIST.items() for name in names.split())
+Trust = Sequence[str] | None  # packages, e.g. ["my_package"]
+
+
+def check(config: Any, trust: Trust = None) -> None:
+    """Refuse a config that names anything but what is on the list or trusted."""
+    for place, name in named(plain(config)):
+        known(name, trust, place)
+
+
+def make(node: Any, trust: Trust = None, **arguments: Any) -> Any:
+    """What a node describes, made with these arguments; nothing is made before all is checked."""
+    checked = plain(node)
+    check(checked, trust)
+    return instantiate(checked, **arguments)
+
+
+def find(name: Any, trust: Trust = None) -> Callable[..., Any]:
+    """The class or function of that name."""
+    return get_object(known(name, trust))
+
+
+def known(name: Any, trust: Trust = None, place: str = "") -> str:
+    """The name, if it is on the list or in a trusted package."""
+    if isinstance(name, str) and (name in NAMES or _trusted(name, trust)):
+        return name
+    where = f"{place}: " if place else ""
+    near = difflib.get_close_matches(str(name), sorted(NAMES), 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise ValueError(
+        f"{where}{name!r} is not one of the names that a config may call.{hint} Nothing was "
+        "called. If it is code of your own, say so on the command line: trust=[its_package]. A run "
+        "folder from elsewhere can name any code; trust only what you have read."
+    )
+
+
+def named(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """(where, what) of every `_target_` in plain containers."""
+    items: Any = ()
+    if isinstance(node, dict):
+        items = node.items()
+    elif isinstance(node, list | tuple):
+        items = enumerate(node)
+    for key, value in items:
+        where = f"{place}.{key}" if place else str(key)
+        if key == "_target_":
+            yield where, value
+        yield from named(value, where)
+
+
+def plain(node: Any) -> Any:
+    """A config node as plain containers, interpolations resolved."""
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _trusted(name: str, trust: Trust) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in trust or ())
