@@ -68,9 +68,11 @@ MAPPING = Rule("a mapping", lambda v: isinstance(v, dict))
 COUNT, INDEX, POSITIVE = whole_number(1), whole_number(0), number(0, strictly=True)
 PLACE = Rule(
     "names of letters, digits, _ . - with / between them, that stay inside the outputs",
-    lambda v: isinstance(v, str)
-    and re.fullmatch(r"[\w.-]+(/[\w.-]+)*", v) is not None
-    and not set(v.split("/")) & {".", ".."},
+    lambda v: (
+        isinstance(v, str)
+        and re.fullmatch(r"[\w.-]+(/[\w.-]+)*", v) is not None
+        and not set(v.split("/")) & {".", ".."}
+    ),
 )
 WORDS = list_of(TEXT)
 DEVICES = either(COUNT, one_of("auto"), list_of(INDEX))

@@ -7,7 +7,7 @@ node is resolved and looked through, nested nodes too, before its first part is 
 """
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydra.utils import get_object, instantiate
@@ -21,19 +21,29 @@ LIST = {
     "metrics": "AgeMetrics DepthMetrics MeshMetrics",
     "models": "DepthNet EfficientNetLite0 FDS HMR LiteDepth LiteHMR ResNet SMPL",
     "engine.build": "label_histogram",
-    "engine.objective": "Dense Regression",
+    "engine.task": "Dense Regression",
     "engine.schedule": "constant cosine steps",
-    "engine.bodies": "MeshRecovery",
-    "engine.body_metrics": "BodyMetrics",
-    "engine.poses": "Coordinates PoseLoss batch_prior mixture_prior noise",
-    "engine.figures_age": "draw draw_tradeoff",
-    "engine.figures_bodies": "draw",
-    "engine.figures_depth": "draw samples",
-    "engine.logging": "label_figures",
+    "engine.log": "label_figures",
+    "engine.benchmarks.age": "draw draw_tradeoff",
+    "engine.benchmarks.depth": "draw samples",
+    "engine.benchmarks.bodies.figures": "draw",
+    "engine.benchmarks.bodies.metrics": "BodyMetrics",
+    "engine.benchmarks.bodies.poses": "Coordinates PoseLoss batch_prior mixture_prior noise",
+    "engine.benchmarks.bodies.task": "MeshRecovery",
     "numpy": "arange linspace",
     "torch.optim": "Adam AdamW SGD",
 }
 NAMES = frozenset(f"{module}.{name}" for module, names in LIST.items() for name in names.split())
+MOVED = {  # where configs of earlier runs find what they name
+    "engine.objective": "engine.task",
+    "engine.logging": "engine.log",
+    "engine.figures_age": "engine.benchmarks.age",
+    "engine.figures_depth": "engine.benchmarks.depth",
+    "engine.figures_bodies": "engine.benchmarks.bodies.figures",
+    "engine.body_metrics": "engine.benchmarks.bodies.metrics",
+    "engine.poses": "engine.benchmarks.bodies.poses",
+    "engine.bodies": "engine.benchmarks.bodies.task",
+}
 Trust = Sequence[str] | None  # packages, e.g. ["my_package"]
 
 
@@ -50,9 +60,14 @@ def make(node: Any, trust: Trust = None, **arguments: Any) -> Any:
     return instantiate(checked, **arguments)
 
 
-def find(name: Any, trust: Trust = None) -> Callable[..., Any]:
+def find(name: Any, trust: Trust = None) -> Any:
     """The class or function of that name."""
     return get_object(known(name, trust))
+
+
+def calls(config: Any) -> list[str]:
+    """Every name that a config calls."""
+    return [name for _, name in named(plain(config))]
 
 
 def known(name: Any, trust: Trust = None, place: str = "") -> str:
@@ -84,8 +99,17 @@ def named(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def plain(node: Any) -> Any:
-    """A config node as plain containers, interpolations resolved."""
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    """A config node as plain containers, interpolations resolved, names where they are now."""
+    if OmegaConf.is_config(node):
+        node = OmegaConf.to_container(node, resolve=True)
+    if isinstance(node, dict):
+        return {k: _now(v) if k in ("_target_", "draw") else plain(v) for k, v in node.items()}
+    return [plain(item) for item in node] if isinstance(node, list) else node
+
+
+def _now(name: Any) -> Any:
+    module = name.rpartition(".")[0] if isinstance(name, str) else ""
+    return MOVED[module] + name.removeprefix(module) if module in MOVED else plain(name)
 
 
 def _trusted(name: str, trust: Trust) -> bool:
