@@ -252,10 +252,11 @@ def pack(
     size: int,
     progress: store.Progress = iter,
     say: Callable[[str], None] = print,
+    max_pixels: int = images.MAX_PIXELS,
 ) -> store.Store:
     """Pack the images of all splits of a CSV at S px; restartable."""
     files = locate(csv, root, read_csv(csv))
-    return store.write(path, files, csv_key(csv), size, progress, say)
+    return store.write(path, files, csv_key(csv), size, progress, say, max_pixels)
 
 
 def csv_key(csv: str | Path) -> str:

@@ -110,6 +110,7 @@ def write(
     size: int,
     progress: Progress = iter,
     say: Callable[[str], None] = print,
+    max_pixels: int = images.MAX_PIXELS,
 ) -> Store:
     """Pack N image files into `path`: an interrupted run goes on, a whole store is left alone.
 
@@ -133,7 +134,7 @@ def write(
         _lock(journal)
         done = _rewind(journal, header.encode() + b"\n", files)
         for file in progress(files[done:]):
-            data, source = _encode(file, size)
+            data, source = _encode(file, size, max_pixels)
             journal.write(_RECORD.pack(len(data), zlib.crc32(data), *source) + data)
         journal.seek(len(header) + 1)
         records = [record for record, _ in _records(journal)]
@@ -142,11 +143,11 @@ def write(
     return Store(path, key, size)
 
 
-def _encode(file: Path, size: int) -> tuple[bytes, Source]:
+def _encode(file: Path, size: int, max_pixels: int) -> tuple[bytes, Source]:
     """The bytes to be packed, and the file that they come from."""
     source, data = look(file), images.read_bytes(file)
     assert source is not None
-    image = images.decode(data, size, file)  # also proves that the file is whole
+    image = images.decode(data, size, file, max_pixels)  # also proves that the file is whole
     source = source._replace(crc=zlib.crc32(data))
     if images.jpeg_shape(data) == (size, size):
         return data, source

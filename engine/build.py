@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra.errors import InstantiationException
-from hydra.utils import get_class, get_method, instantiate
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from engine import checkpoint
+from engine import checkpoint, targets
 from losses import Histogram
 from models.released import state_dict as released_state
 
@@ -29,24 +27,19 @@ FITTED = ("likelihood", "prior", "weights")
 
 
 def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
-    """One split of the configured dataset; what is wrong with its files is told in its own words,
-    line by line, not in Hydra's."""
-    try:
-        return instantiate(cfg.dataset, split=split, **changes)
-    except InstantiationException as error:
-        if isinstance(error.__cause__, OSError | ValueError):
-            raise error.__cause__ from None
-        raise
+    """One split of the configured dataset."""
+    return targets.make(cfg.dataset, cfg.get("trust"), split=split, **changes)
 
 
 def shot_labels(cfg: DictConfig) -> NDArray | None:
     """The training labels (N, D) without their inputs, where the metrics group by how often each
     occurs; None where they do not ask."""
-    metrics, data = get_class(cfg.metrics["_target_"]), get_class(cfg.dataset["_target_"])
+    trust = cfg.get("trust")
+    metrics = targets.find(cfg.metrics["_target_"], trust)
     if inspect.signature(metrics).parameters["train_labels"].default is None:
         return None
     settings = {key: value for key, value in cfg.dataset.items() if key != "_target_"}
-    return data.labels_of("train", **settings)
+    return targets.find(cfg.dataset["_target_"], trust).labels_of("train", **settings)
 
 
 def objective(
@@ -58,11 +51,12 @@ def objective(
     counts: (N,) how often each label occurs, where there are too many to list (pixels).
     """
     loss, weights = _loss(cfg, labels, counts)
-    model = instantiate(cfg.model, outputs=loss.likelihood.width(labels.shape[1]))
+    width, trust = loss.likelihood.width(labels.shape[1]), cfg.get("trust")
+    model = targets.make(cfg.model, trust, outputs=width)
     if backbone is not None:
         read_backbone(model, backbone, (cfg.backbone or {}).get("released") is not None)
         model.freeze(cfg.freeze_bn)
-    whole = instantiate(cfg.objective, model=model, loss=loss, weights=weights)
+    whole = targets.make(cfg.objective, trust, model=model, loss=loss, weights=weights)
     whole.cached = cfg.features.mode == "cached"
     return whole
 
@@ -73,15 +67,18 @@ def _loss(
     """The loss with its parts fitted, and the weight of each training label if it has weights."""
     node = {key: value for key, value in cfg.loss.items() if key not in FITTED}
     chosen = [key for key in FITTED if cfg.loss.get(key) is not None]
-    parts = {key: fitted(cfg.loss[key], labels, counts) for key in chosen}
+    trust = cfg.get("trust")
+    parts = {key: fitted(cfg.loss[key], labels, counts, trust) for key in chosen}
     weights = parts.pop("weights", None)
-    loss = instantiate(node, **parts)
+    loss = targets.make(node, trust, **parts)
     return loss, None if weights is None else torch.as_tensor(weights, dtype=torch.float32)
 
 
-def fitted(node: DictConfig, labels: NDArray, counts: NDArray | None = None) -> Any:
-    """Instantiate, and if the node is `_partial_`, call it with the labels."""
-    made = instantiate(node)
+def fitted(
+    node: DictConfig, labels: NDArray, counts: NDArray | None = None, trust: Any = None
+) -> Any:
+    """Make it, and if the node is `_partial_`, call it with the labels."""
+    made = targets.make(node, trust)
     if not isinstance(made, functools.partial):
         return made
     return made(labels) if counts is None else made(labels, sample_weight=counts)
@@ -145,13 +142,14 @@ def optimizer(cfg: DictConfig, whole: Any) -> Optimizer:
     groups: list[dict[str, Any]] = [{"params": model}]
     if loss_parameters:
         groups.append({"params": loss_parameters, "lr": cfg.optim.loss_lr, "weight_decay": 0.0})
-    return instantiate(cfg.optim.optimizer, _partial_=True)(groups)
+    return targets.make(cfg.optim.optimizer, cfg.get("trust"), _partial_=True)(groups)
 
 
 def scheduler(cfg: DictConfig, optimiser: Optimizer, steps: int) -> LambdaLR:
     """The model's learning rate follows the schedule, in epochs; that of the loss is constant."""
-    options: Any = OmegaConf.to_container(cfg.optim.schedule, resolve=True)
-    schedule, epochs = get_method(options.pop("_target_")), cfg.trainer.epochs
+    options: Any = targets.plain(cfg.optim.schedule)
+    schedule = targets.find(options.pop("_target_"), cfg.get("trust"))
+    epochs = cfg.trainer.epochs
     schedule = functools.partial(schedule, **options)  # what instantiate makes is slow to call
     factors = [lambda step: schedule(step / steps, epochs), lambda step: 1.0]
     return LambdaLR(optimiser, factors[: len(optimiser.param_groups)])

@@ -6,6 +6,7 @@ elsewhere cannot run code.
 """
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,14 @@ def write(path: Path, content: dict[str, Any]) -> None:
     """Save a checkpoint; on failure the previous one is kept, and the error says so."""
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **content}, buffer)
-    try:
-        with whole(path) as file:
-            file.write(buffer.getbuffer())
-    except OSError as error:
-        kept = "the previous one is kept" if path.exists() else "there was none before"
-        raise OSError(
-            error.errno,
-            f"{path}: the checkpoint could not be written ({error.strerror or error}); {kept}. "
-            "Free some disk space and start the same command again: resume=auto goes on from it",
-        ) from error
+    with whole(path) as file:
+        file.write(buffer.getbuffer())
 
 
 def read(path: Path) -> dict[str, Any]:
     """A checkpoint that `write` made; anything else is an error that names the file."""
     content = read_plain(path)
+    _check_sums(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = (
             sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
@@ -45,3 +39,17 @@ def read(path: Path) -> dict[str, Any]:
             "is read by models.released.load, or scripts/evaluate.py released=<file>."
         )
     return content
+
+
+def _check_sums(path: Path) -> None:
+    """Compare the checksums of the zip file that a checkpoint is, which torch itself does not."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except zipfile.BadZipFile:
+        damaged = "all of it"
+    if damaged is not None:
+        raise ValueError(
+            f"{path}: damaged ({damaged} does not match its checksum). Start the same command with "
+            "rerun=true, which trains it again."
+        )

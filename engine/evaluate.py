@@ -1,19 +1,19 @@
 """One pass over a split: every sample once over all ranks, metrics summed, predictions kept."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from hydra.utils import instantiate
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 from torch.utils.data import DataLoader
 
 from datasets.files import whole
-from engine import build, checkpoint
+from engine import build, checkpoint, identity, runs, targets
 from engine.batches import evaluation_loader
 from losses import WeightedLoss
 from metrics.resample import draws
@@ -56,22 +56,28 @@ def evaluate(
     return report, _in_order(fabric, rows) if keep or samples else {}
 
 
-def finished_run(folder: Path, which: str = "best") -> tuple[DictConfig, Any, Any]:
-    """The config of a run, its objective with the weights of a checkpoint, and its metrics."""
-    path = folder / "config.yaml"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: no such file; run= takes the folder that train.py printed"
-        )
-    cfg: Any = OmegaConf.load(path)
+def finished_run(
+    folder: Path, which: str = "best", trust: Sequence[str] | None = None
+) -> tuple[DictConfig, Any, Any]:
+    """The config of a run, its objective with the weights of a checkpoint, and its metrics.
+
+    trust: packages that its config may call besides this project's own; see engine/targets.py.
+    """
+    cfg: Any = runs.read_config(folder, trust)
     cfg.features = {"mode": "none"}  # images are looked at, not tables
     train = build.dataset(cfg, "train")
     labels, counts = train.labels, getattr(train, "label_counts", None)
     backbone = None if cfg.backbone is None else Path(cfg.backbone.checkpoint)
+    known = None if backbone is None else cfg.backbone.get("digest")
+    if backbone is not None and known not in (None, identity.file_digest(backbone)):
+        raise ValueError(
+            f"{backbone}: stage 1 is gone or has been trained again since {folder} was made on it. "
+            "Run the same stage 2 again; it is trained on the new one."
+        )
     objective = build.objective(cfg, labels, backbone, counts)
     weights = folder / "checkpoints" / f"{which}.pt"
     build.read_state(objective, checkpoint.read(weights)["objective"], weights)
-    return cfg, objective.eval(), instantiate(cfg.metrics, train_labels=labels)
+    return cfg, objective.eval(), targets.make(cfg.metrics, trust, train_labels=labels)
 
 
 def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:
@@ -79,8 +85,9 @@ def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:
     no training input."""
     labels = build.shot_labels(cfg)
     loss = WeightedLoss(error="l1")
-    objective: nn.Module = instantiate(cfg.objective, model=load(path, layout), loss=loss)
-    return objective.eval(), instantiate(cfg.metrics, train_labels=labels)
+    trust, model = cfg.get("trust"), load(path, layout)
+    objective: nn.Module = targets.make(cfg.objective, trust, model=model, loss=loss)
+    return objective.eval(), targets.make(cfg.metrics, trust, train_labels=labels)
 
 
 def report(

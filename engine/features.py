@@ -2,6 +2,7 @@
 
     features (V, N, ...)        of V augmented views of N images
     target, mask (V, N, ...)    an augmentation may change the label as well (a mirrored pose)
+    sums (V, N)                 CRC-32 of each row, compared whenever it is read
 
 Epoch e of a head's training then reads view e mod V of its batch instead of running the backbone.
 The tables are HDF5 files in a folder whose name is a hash of what they depend on: the backbone's
@@ -12,8 +13,10 @@ where it stopped; several ranks share the shards.
 """
 
 import hashlib
-import json
-from collections.abc import Iterator, Sequence
+import math
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +25,19 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
+from datasets import hdf5
 from datasets.files import whole
-from engine import build
+from engine import build, code, identity, records, targets
 from engine.batches import Key, Keyed, loader
-from engine.runs import file_digest, files_of, locked
+from engine.log import say
+from engine.runs import locked
 
 SHARD = 2048  # images
+ABOUT, SUMS = "about.json", "sums"
 
 
 class FeatureTable(Dataset):
@@ -51,13 +57,13 @@ class FeatureTable(Dataset):
         self.path, self.resident, self.rows = path, resident, rows
         self.view = -1
         self.tables: dict[str, torch.Tensor] = {}
-        with h5py.File(path) as file:
+        with opened(path) as file:
             self.views, found = _array(file, "features").shape[:2]
+            self.sums = np.asarray(file[SUMS])
         self.size = size
         if size != (found if rows is None else len(rows)):
             raise ValueError(
-                f"{path}: holds features of {found} images, the split has {size}; remove the file, "
-                "it is made again."
+                f"{path}: holds features of {found} images, the split has {size}. {_advice(path)}"
             )
 
     def __len__(self) -> int:
@@ -74,17 +80,25 @@ class FeatureTable(Dataset):
 
     def _open(self, view: int) -> None:
         if view != self.view:
-            with h5py.File(self.path) as file:
-                part = slice(None) if self.rows is None else list(self.rows)
-                self.tables = {
-                    k: torch.from_numpy(_array(file, k)[view, part]) for k in _names(file)
-                }
+            part = slice(None) if self.rows is None else list(self.rows)
+            self.tables = self._checked(view, part)
             self.view = view
 
     def _read(self, view: int, index: list[int]) -> dict[str, torch.Tensor]:
         """Rows straight from the file; evaluation asks for them in rising order, as HDF5 must."""
-        with h5py.File(self.path) as file:
-            return {k: torch.from_numpy(_array(file, k)[view, index]) for k in _names(file)}
+        return self._checked(view, index)
+
+    def _checked(self, view: int, rows: Any) -> dict[str, torch.Tensor]:
+        """Rows of all tables, each row compared with its checksum."""
+        with opened(self.path) as file:
+            found = {k: np.asarray(_array(file, k)[view, rows]) for k in _names(file)}
+        wrong = row_sums(found) != self.sums[view, rows]
+        if wrong.any():
+            raise ValueError(
+                f"{self.path}: {int(wrong.sum())} of {len(wrong)} rows are damaged. "
+                f"{_advice(self.path)}"
+            )
+        return {name: torch.from_numpy(array) for name, array in found.items()}
 
 
 def tables(
@@ -93,19 +107,20 @@ def tables(
     """The cached splits, extracted now where they are missing from the images of `splits`."""
     views = {"train": cfg.features.views, "val": 1, "test": 1}
     plan = {split: views[split] for split in splits}
-    about = _about(cfg, backbone)
+    about, made_from = _about(cfg, backbone), _made_from(cfg)
     if backbone is None:
         about |= {"frozen": _digest(model)}
-    text = json.dumps(about, sort_keys=True, default=str)
-    folder = Path(cfg.paths.outputs) / "features" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    folder = Path(cfg.paths.outputs) / "features" / identity.digest(about)[:12]
     with locked(folder, fabric.is_global_zero):
         fabric.barrier()
         if fabric.is_global_zero:
-            with whole(folder / "about.json") as file:
-                file.write(json.dumps(about, indent=2, default=str).encode())
+            forget_stale(folder, made_from)
+            records.write(folder / ABOUT, {**about, "made_from": made_from})
+        fabric.barrier()
         for split, views in plan.items():
             path = _path(folder, split, cfg)
             if path.is_file():
+                shutil.rmtree(path.with_suffix(".parts"), ignore_errors=True)  # killed at the end
                 continue
             source = splits[split]
             if split == "train":
@@ -114,6 +129,48 @@ def tables(
             extract(fabric, model, source, path, views, cfg)
         fabric.barrier()
     return {split: _table(_path(folder, split, cfg), split, splits[split]) for split in plan}
+
+
+def forget_stale(folder: Path, made_from: dict[str, str]) -> None:
+    """Remove tables of other images or code, with a line that says why; they are made again."""
+    try:
+        before = records.read(folder / ABOUT, "").get("made_from")
+    except FileNotFoundError:
+        before = made_from
+    except ValueError:
+        before = None
+    changed = [part for part in made_from if (before or {}).get(part) != made_from[part]]
+    if changed:
+        say(f"{folder}: features made again, as {' and '.join(changed)} changed")
+        for path in [*folder.glob("*.h5"), *folder.glob("*.parts")]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def opened(path: Path) -> Any:
+    """A table, open to be read; one that is damaged is named."""
+    try:
+        file = h5py.File(path)
+        if SUMS in file and "features" in file:
+            return file
+        file.close()
+        raise ValueError(f"{path}: expected features with checksums. {_advice(path)}")
+    except OSError as error:
+        raise ValueError(f"{path}: cut off or damaged ({error}). {_advice(path)}") from error
+
+
+def _advice(path: Path) -> str:
+    return f"Remove {path} and start the same command again: it is made again."
+
+
+def row_sums(arrays: Mapping[str, NDArray]) -> NDArray[np.uint32]:
+    """(N,) CRC-32 of each row over all arrays (N, ...), by name."""
+    rows = [np.ascontiguousarray(arrays[name]) for name in sorted(arrays)]
+    flat = [array.reshape(len(array), -1).view(np.uint8) for array in rows]
+    sums = np.zeros(len(flat[0]), np.uint32)
+    for place in range(len(sums)):
+        for array in flat:
+            sums[place] = zlib.crc32(array[place], int(sums[place]))
+    return sums
 
 
 def _path(folder: Path, split: str, cfg: DictConfig) -> Path:
@@ -145,15 +202,26 @@ def _digest(model: Any) -> str:
 
 
 def _about(cfg: DictConfig, backbone: Path | None) -> dict[str, Any]:
-    data: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
+    """What the name of the tables' folder follows from."""
+    data: Any = targets.plain(cfg.dataset)
     data.pop("validation", None)
     return {
-        "checkpoint": None if backbone is None else file_digest(backbone),
+        "checkpoint": None if backbone is None else identity.file_digest(backbone),
         "dataset": data,
-        "files": files_of(data),
-        "features": OmegaConf.to_container(cfg.features, resolve=True),
+        "features": targets.plain(cfg.features),
         "precision": str(cfg.trainer.precision),
-        "holds": ["features", "targets"],
+        "holds": ["features", "targets", SUMS],
+    }
+
+
+def _made_from(cfg: DictConfig) -> dict[str, str]:
+    """What may change under the same name, and makes tables stale."""
+    data: Any = targets.plain(cfg.dataset)
+    content = cfg.get("images") == "content"
+    return {
+        "files": identity.digest(identity.files_of({"dataset": data})),
+        "images": identity.digest(identity.fingerprint(data, content)),
+        "code": code.version([data["_target_"], cfg.model["_target_"]])[:16],
     }
 
 
@@ -174,9 +242,15 @@ def extract(
     bar = tqdm(missing, desc=f"features of {path.stem}", disable=None if show else True)
     for shard, wanted in zip(bar, keys, strict=True):
         block = [next(rows) for _ in wanted]
-        with whole(_part(parts, *shard)) as file, h5py.File(file, "w") as h5:
-            for name in block[0]:
-                h5[name] = np.stack([row[name] for row in block])
+        arrays = {name: np.stack([row[name] for row in block]) for name in block[0]}
+        finite = np.isfinite(arrays["features"]).reshape(len(block), -1).all(1)
+        if not finite.all():
+            raise ValueError(
+                f"{path}: the features of images {np.flatnonzero(~finite)[:5] + shard[1]} are not "
+                f"finite as {cfg.features.dtype}; the backbone has diverged, or needs float32."
+            )
+        arrays[SUMS] = row_sums(arrays)
+        _write(_part(parts, *shard), arrays)
     fabric.barrier()
     if fabric.is_global_zero:
         _merge(parts, shards, path, views, len(dataset))
@@ -205,23 +279,33 @@ def _rows(
             yield {name: array[place] for name, array in rows.items()}
 
 
+def _write(path: Path, arrays: Mapping[str, NDArray]) -> None:
+    layout = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+    with whole(path) as file:
+        places = hdf5.lay_out(file, layout, {})
+        for name, array in arrays.items():
+            file.seek(places[name])
+            file.write(np.ascontiguousarray(array).tobytes())
+
+
 def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) -> None:
     """All shards as one file, then the shards go."""
-    with whole(path) as file, h5py.File(file, "w") as h5:
+    with opened(_part(parts, *shards[0])) as first:
+        arrays = {name: _array(first, name) for name in [*_names(first), SUMS]}
+        layout = {k: ((views, size, *a.shape[1:]), a.dtype) for k, a in arrays.items()}
+    with whole(path) as file:
+        places = hdf5.lay_out(file, layout, {})
         for view, start in shards:
-            with h5py.File(_part(parts, view, start)) as part:
-                for name in _names(part):
-                    block = _array(part, name)
-                    if name not in h5:
-                        h5.create_dataset(name, (views, size, *block.shape[1:]), dtype=block.dtype)
-                    _array(h5, name)[view, start : start + len(block)] = block[:]
-    for shard in shards:
-        _part(parts, *shard).unlink()
-    parts.rmdir()
+            with opened(_part(parts, view, start)) as part:
+                for name, (shape, dtype) in layout.items():
+                    row = dtype.itemsize * math.prod(shape[2:])
+                    file.seek(places[name] + row * (view * size + start))
+                    file.write(np.ascontiguousarray(_array(part, name)).tobytes())
+    shutil.rmtree(parts)
 
 
 def _names(file: h5py.File) -> list[str]:
-    return [str(name) for name in file]
+    return [str(name) for name in file if name != SUMS]
 
 
 def _array(file: h5py.File, name: str) -> Any:

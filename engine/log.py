@@ -3,7 +3,10 @@
 Only rank zero writes; the others hold a `Log` that keeps silent, so the loop need not ask.
 """
 
+import contextlib
+import functools
 import logging
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,11 +21,59 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 
+def say(text: str) -> None:
+    """A line on stderr that does not break a progress bar."""
+    tqdm.write(text, file=sys.stderr)
+
+
+def brief(metrics: Mapping[str, float | None], names: Iterable[str]) -> list[tuple[str, str]]:
+    """(test/name, value) of these metrics; a group without samples has none."""
+    values = [(f"test/{name}", metrics.get(f"test/{name}")) for name in names]
+    return [(k, "-" if v is None or not math.isfinite(v) else f"{v:.3f}") for k, v in values]
+
+
 class Console(logging.Handler):
     """Lines on stderr that do not break a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
+        say(self.format(record))
+
+
+class Lines(logging.FileHandler):
+    """`train.log`; a full disk ends it without ending the run, whose results matter more."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+class Events:
+    """The file behind TensorBoard's thread; a full disk ends the curves, not the run."""
+
+    def __init__(self, file: Any):
+        self.file, self.full = file, False
+
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(self.file, name)
+        return own if name not in ("write", "flush", "close") else functools.partial(self._try, own)
+
+    def _try(self, act: Any, *arguments: Any) -> None:
+        if not self.full:
+            try:
+                act(*arguments)
+            except OSError:
+                self.full = True
+
+
+def event_writer(folder: Path, purge_step: int | None) -> SummaryWriter:
+    """TensorBoard's writer, whose thread prints no traceback where there is no space."""
+    writer = SummaryWriter(str(folder), purge_step=purge_step)
+    record = writer._get_file_writer().event_writer._async_writer._writer
+    record._writer = Events(record._writer)
+    return writer
 
 
 class Log:
@@ -36,11 +87,11 @@ class Log:
         self.logger = logging.getLogger(f"run.{folder}")
         self.logger.propagate = False
         self.logger.setLevel(logging.INFO if active else logging.CRITICAL)
-        self.writer = SummaryWriter(str(folder), purge_step=purge_step) if active else None
+        self.writer = event_writer(folder, purge_step) if active else None
         self.bar: tqdm | None = None
         if active:
             form = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
-            handlers = logging.FileHandler(folder / "train.log"), Console()
+            handlers = Lines(folder / "train.log"), Console()
             for handler in handlers:
                 handler.setFormatter(form)
                 self.logger.addHandler(handler)

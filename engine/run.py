@@ -14,27 +14,28 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.utils import get_class
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets.files import whole
-from engine import CONFIGS, train
+from engine import CONFIGS, identity, records, settings, targets, train
+from engine.identity import MACHINE
+from engine.log import say
 from engine.runs import (
+    AGAIN,
     DRAWS,
-    MACHINE,
     PREDICTIONS,
     clear,
     finish,
     finished,
     folder,
-    identity,
     is_main_process,
     locked,
 )
 
-SHARED = ("dataset", "model", "paths", "metrics", "log")  # what stage 1 takes from stage 2
+# What stage 1 takes from stage 2.
+SHARED = ("dataset", "model", "paths", "metrics", "log", "trust", "images")
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
@@ -45,41 +46,72 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     check(cfg)
     stage1 = first_stage(cfg)
     backbone = released_backbone(cfg)
+    weights = None if backbone is None else identity.file_digest(backbone, large=None)
     if stage1 is not None:
-        backbone = Path(run(stage1)["folder"]) / "checkpoints" / "best.pt"
-    place = folder(cfg, key(cfg, stage1))
+        backbone, weights = weights_of(run(stage1))
+    found = identity.parts(cfg, weights)
+    place = folder(cfg, identity.key(found))
     with locked(place, is_main_process()):
-        done = finished(place)
-        if done is not None and not cfg.rerun:
-            return done
+        done = None if cfg.rerun else finished(place)
+        if done is not None:
+            return converged(done)
+        if backbone is not None and not backbone.is_file():
+            raise FileNotFoundError(
+                f"{backbone}: stage 1 is finished, but its checkpoint is gone. Remove "
+                f"{backbone.parents[1]} and start the same command again: stage 1 is made anew."
+            )
         if is_main_process():
+            if why := identity.why_again(place, found):
+                say(f"{cfg.name}, seed {cfg.seed}: run again, as {why}")
             if cfg.rerun or cfg.resume == "never":
                 clear(place)
             save_config(cfg, place, backbone)
+            records.write(place / identity.FILE, found)
         if cfg.choose is not None:
             choose(cfg, place)
         else:
             fabric = make_fabric(cfg)
             fit = functools.partial(train.fit, cfg=cfg, folder=place, backbone=backbone)
-            fabric.launch(fit)
+            try:
+                fabric.launch(fit)
+            except Exception:
+                converged(finished(place) or {})  # what another process found is said here
+                raise
         done = finished(place)
         if done is None:
             raise RuntimeError(f"{place}: the run ended without metrics.json; see its train.log")
-        return done
+        return converged(done)
+
+
+def converged(done: dict[str, Any]) -> dict[str, Any]:
+    """A finished run, unless it diverged: then there is no result, and the error says so."""
+    if done.get("divergence"):
+        raise FloatingPointError(f"{done['divergence']} No result; {AGAIN.lower()}.")
+    return done
+
+
+def weights_of(stage1: dict[str, Any]) -> tuple[Path, str | None]:
+    """The checkpoint of a finished stage 1 and its digest, which stays when the file is gone."""
+    path = Path(stage1["folder"]) / "checkpoints" / "best.pt"
+    return path, identity.file_digest(path) or stage1.get("weights")
 
 
 def save_config(cfg: DictConfig, place: Path, backbone: Path | None) -> None:
     """config.yaml, resolved, with the very checkpoint of stage 1 that the run builds on."""
-    resolved = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))  # pyright: ignore
+    resolved = OmegaConf.create(targets.plain(cfg))
+    del resolved.trust  # whoever reads it decides anew
     if backbone is not None:
         resolved.backbone.checkpoint = str(backbone)
+        resolved.backbone.digest = identity.file_digest(backbone)
     with whole(place / "config.yaml") as file:
         file.write(OmegaConf.to_yaml(resolved).encode())
 
 
 def check(cfg: DictConfig) -> None:
     """What can be refused before anything is loaded."""
-    frozen = cfg.backbone is not None or getattr(get_class(cfg.model["_target_"]), "fixed", False)
+    settings.check(cfg)
+    model = targets.find(cfg.model["_target_"], cfg.trust)
+    frozen = cfg.backbone is not None or getattr(model, "fixed", False)
     if cfg.features.mode == "cached" and not (frozen and cfg.freeze_bn):
         raise ValueError(
             "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got "
@@ -114,9 +146,16 @@ def first_stage(cfg: DictConfig) -> DictConfig | None:
     return stage1
 
 
-def key(cfg: DictConfig, stage1: DictConfig | None) -> str:
-    """The identity of a run, that of its stage 1 included."""
-    return identity(cfg, None if stage1 is None else identity(stage1))
+def result(cfg: DictConfig) -> dict[str, Any] | None:
+    """What `run` would find, if the run is there; a diverged one has no metrics."""
+    stage1, backbone = first_stage(cfg), released_backbone(cfg)
+    weights = None if backbone is None else identity.file_digest(backbone, large=None)
+    if stage1 is not None:
+        done = result(stage1)
+        if done is None or done.get("divergence"):
+            return None
+        _, weights = weights_of(done)
+    return finished(folder(cfg, identity.key(identity.parts(cfg, weights))))
 
 
 def composed(name: str, overrides: list[str]) -> DictConfig:
@@ -151,8 +190,9 @@ def choose(cfg: DictConfig, place: Path) -> None:
     if not is_main_process():
         return
     for name in (PREDICTIONS, DRAWS):
-        if (Path(best["folder"]) / name).is_file():
-            shutil.copyfile(Path(best["folder"]) / name, place / name)
+        if (made := Path(best["folder"]) / name).is_file():
+            with made.open("rb") as source, whole(place / name) as file:
+                shutil.copyfileobj(source, file)
     content = {
         **best,
         "chosen": {cfg.choose.key: value},

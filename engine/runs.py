@@ -4,39 +4,25 @@
         config.yaml  metrics.json  predictions.npz  draws.npz  checkpoints/{last,best}.pt  events...
         train.log
 
-The key is a hash of everything in the config that can change a number: not where it runs, how often
-it saves or what it prints, but the contents of the data files it names, and the key of the stage 1
-that it builds on. A run with metrics.json is finished.
+The key is a hash of everything that can change a number (engine/identity.py). A run with
+metrics.json is finished; one that diverged has no metrics in it but says so.
 """
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from datasets.files import whole
+from engine import records, targets
 
-# The settings of `trainer` that say where and how a run is computed, not what.
-MACHINE = (
-    "accelerator",
-    "devices",
-    "num_nodes",
-    "strategy",
-    "workers",
-    "compile",
-    "channels_last",
-    "checkpoint_every",
-)
 PREDICTIONS, DRAWS = "predictions.npz", "draws.npz"
-LARGE = 1 << 28  # bytes; larger files are told apart by size and time, not by content
+AGAIN = "Start the same command with rerun=true, which makes the run again"
 
 
 def folder(cfg: DictConfig, key: str) -> Path:
@@ -44,36 +30,30 @@ def folder(cfg: DictConfig, key: str) -> Path:
     return Path(cfg.paths.outputs) / cfg.name / cfg.preset / f"seed{cfg.seed}-{key}"
 
 
-def identity(cfg: DictConfig, stage1: str | None = None) -> str:
-    """Ten digits that change with whatever can change a number; stage1 is the key of stage 1."""
-    plain: Any = OmegaConf.to_container(cfg, resolve=True)
-    for key in ("paths", "log", "resume", "rerun", "row", "benchmark"):
-        plain.pop(key, None)
-    for key in MACHINE:
-        plain["trainer"].pop(key, None)
-    released = (plain.get("backbone") or {}).get("released")
-    if released is not None:  # told apart by content, however large
-        stage1 = file_digest(Path(released), large=None)
-    plain |= {"files": files_of(plain["dataset"]), "backbone": stage1}
-    text = json.dumps(plain, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+def read_config(place: Path, trust: Sequence[str] | None) -> DictConfig:
+    """config.yaml of a run that may come from elsewhere; what it calls is checked.
 
-
-def files_of(node: Any) -> list[str]:
-    """The digests of the files that a config node names."""
-    digests = [file_digest(Path(text)) for text in sorted(_strings(node))]
-    return [digest for digest in digests if digest is not None]
-
-
-def file_digest(path: Path, large: int | None = LARGE) -> str | None:
-    """A hash of a file's content; None where there is no file. Files of more than `large` bytes are
-    told apart by size and time."""
+    trust: packages that whoever reads it trusts; what the folder says about that does not count.
+    """
+    path = place / "config.yaml"
     if not path.is_file():
-        return None
-    if large is not None and path.stat().st_size > large:
-        return f"{path.stat().st_size} {path.stat().st_mtime_ns}"
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        raise FileNotFoundError(
+            f"{path}: no such file; run= takes the folder that train.py printed"
+        )
+    try:
+        plain = targets.plain(OmegaConf.load(path))
+    except Exception as error:  # damaged YAML fails in many ways
+        raise ValueError(
+            f"{path}: expected the config of a run; {type(error).__name__}: {error}. Run it again."
+        ) from error
+    if not isinstance(plain, dict):
+        raise ValueError(f"{path}: expected the config of a run, got {plain!r:.60}. Run it again.")
+    targets.check(plain, trust)
+    cfg = OmegaConf.create({**plain, "trust": list(trust or ())})
+    missing = [name for name in ("dataset", "model", "loss", "metrics") if name not in cfg]
+    if missing:
+        raise ValueError(f"{path}: expected the config of a run; it has no {missing[0]}.")
+    return cfg
 
 
 def finished(place: Path) -> dict[str, Any] | None:
@@ -81,19 +61,17 @@ def finished(place: Path) -> dict[str, Any] | None:
     path = place / "metrics.json"
     if not path.is_file():
         return None
-    try:
-        return {**json.loads(path.read_text()), "folder": str(place)}
-    except ValueError as error:
-        raise ValueError(
-            f"{path}: expected JSON, got {error}; remove it or use rerun=true"
-        ) from error
+    advice = f"{AGAIN}, or remove {path}, after which it goes on from its checkpoint."
+    content = records.read(path, advice)
+    if not isinstance(content.get("metrics"), dict) or "meta" not in content:
+        raise ValueError(f"{path}: expected the metrics of a run, got {content!r:.60}. {advice}")
+    return {**content, "folder": str(place)}
 
 
 def finish(place: Path, content: dict[str, Any]) -> None:
     """Write metrics.json, which makes the run a finished one."""
     metrics = {k: finite_or_none(v) for k, v in content["metrics"].items()}
-    with whole(place / "metrics.json") as file:
-        file.write(json.dumps({**content, "metrics": metrics}, indent=2).encode() + b"\n")
+    records.write(place / "metrics.json", {**content, "metrics": metrics})
 
 
 def finite_or_none(value: float | None) -> float | None:
@@ -103,7 +81,7 @@ def finite_or_none(value: float | None) -> float | None:
 
 def clear(place: Path) -> None:
     """Forget what a run has made, for rerun=true."""
-    for name in ("metrics.json", PREDICTIONS, DRAWS):
+    for name in ("metrics.json", "identity.json", PREDICTIONS, DRAWS):
         (place / name).unlink(missing_ok=True)
     for events in place.glob("events.*"):
         events.unlink()
@@ -127,11 +105,3 @@ def locked(place: Path, holder: bool = True) -> Iterator[None]:
         if holder:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _strings(node: Any) -> list[str]:
-    if isinstance(node, dict):
-        return [text for value in node.values() for text in _strings(value)]
-    if isinstance(node, list):
-        return [text for value in node for text in _strings(value)]
-    return [node] if isinstance(node, str) else []

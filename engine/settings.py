@@ -7,21 +7,17 @@
 All that is wrong is told at once, with what is allowed and the nearest name.
 """
 
-import difflib
-import inspect
 import re
-import types
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from engine import targets
+from engine import CONFIGS, signatures, targets
+from engine.signatures import is_int, is_number, nearest
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true", "16-true", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
@@ -35,12 +31,12 @@ class Rule(NamedTuple):
 
 
 def whole_number(low: int) -> Rule:
-    return Rule(f"a whole number from {low} on", lambda v: _is_int(v) and v >= low)
+    return Rule(f"a whole number from {low} on", lambda v: is_int(v) and v >= low)
 
 
 def number(low: float, strictly: bool = False) -> Rule:
     what = f"a number above {low:g}" if strictly else f"a number from {low:g} on"
-    return Rule(what, lambda v: _is_number(v) and (v > low if strictly else v >= low))
+    return Rule(what, lambda v: is_number(v) and (v > low if strictly else v >= low))
 
 
 def one_of(*names: str) -> Rule:
@@ -198,16 +194,19 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "prepare_nyud2": {"seed": INDEX},
 }
+RULES["prepare_imdb_wiki"] = RULES["prepare_age"]
 CLOSED = ("trainer", "select", "features", "log", "optim")  # groups that hold nothing else
 
 
 def check(cfg: DictConfig, script: str = "train") -> None:
     """Refuse a config with a value that its settings cannot have; all of them are named."""
-    plain, rules = targets.plain(cfg), RULES.get(script, {})
+    plain, rules = targets.plain(cfg), RULES.get(script.split("/")[0], {})
     problems = [*_ruled(plain, rules), *_of_a_kind(plain, rules, script)]
     if script == "train" and not problems:
         targets.check(plain, plain.get("trust"))
-        problems += [*_closed(plain), *_signatures(plain), *_reported(plain), *_machine(plain)]
+        trust = plain.get("trust")
+        problems += [*_closed(plain), *signatures.problems(plain, trust)]
+        problems += [*_reported(plain), *_machine(plain)]
     if problems:
         raise ValueError("\n".join(dict.fromkeys(problems)))
 
@@ -219,12 +218,6 @@ def leaves(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             where = f"{place}.{key}" if place else str(key)
             yield where, value
             yield from leaves(value, where)
-
-
-def nearest(name: Any, known: Sequence[str]) -> str:
-    """` Did you mean ...?`, if something is near."""
-    found = difflib.get_close_matches(str(name), list(known), 1)
-    return f" Did you mean {found[0]}?" if found else ""
 
 
 def _ruled(plain: dict, rules: Mapping[str, Rule]) -> Iterator[str]:
@@ -249,11 +242,7 @@ def _like(place: str, name: str) -> bool:
 
 def _of_a_kind(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[str]:
     """Settings of a script's own file that are of another kind than their defaults."""
-    path = CONFIGS / f"{script}.yaml"
-    path = path if path.is_file() else CONFIGS / script / "default.yaml"
-    if not path.is_file():
-        return
-    defaults = dict(leaves(OmegaConf.to_container(OmegaConf.load(path))))
+    defaults = dict(leaves(OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))))
     kinds = {bool: FLAG, int: INDEX, float: number(0), list: Rule("a list", lambda v: _is(v, list))}
     for place, value in leaves(plain):
         kind = kinds.get(type(defaults.get(place)))
@@ -269,43 +258,9 @@ def _closed(plain: dict) -> Iterator[str]:
             yield f"{place}: no such setting.{nearest(place, known)}"
 
 
-def _signatures(plain: Any, place: str = "") -> Iterator[str]:
-    """What nodes with `_target_` hold, against what their targets take."""
-    if isinstance(plain, list):
-        for index, item in enumerate(plain):
-            yield from _signatures(item, f"{place}.{index}")
-    if not isinstance(plain, dict):
-        return
-    if isinstance(plain.get("_target_"), str):
-        yield from _arguments(plain, place)
-    for key, value in plain.items():
-        yield from _signatures(value, f"{place}.{key}" if place else str(key))
-
-
-def _arguments(node: dict, place: str) -> Iterator[str]:
-    target = targets.found(node["_target_"])
-    try:
-        parameters = inspect.signature(target).parameters
-    except (TypeError, ValueError):
-        return
-    try:
-        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    except (NameError, TypeError, AttributeError):
-        hints = {}
-    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    for key, value in node.items():
-        if key in ("_target_", "_partial_", "_args_", "_recursive_", "_convert_"):
-            continue
-        where = f"{place}.{key}" if place else key
-        if key not in parameters and not open_ended:
-            yield f"{where}: {node['_target_']} takes no {key}.{nearest(key, list(parameters))}"
-        elif key in hints and not _fits(hints[key], value):
-            yield f"{where}: expected {_words(hints[key])}; got {value!r}."
-
-
 def _reported(plain: dict) -> Iterator[str]:
     """Names of metrics that the metrics do not report."""
-    target = targets.found(plain["metrics"]["_target_"])
+    target = targets.find(plain["metrics"]["_target_"], plain.get("trust"))
     if not hasattr(target, "names_reported"):
         return
     known = target.names_reported()
@@ -325,51 +280,5 @@ def _machine(plain: dict) -> Iterator[str]:
         yield f"resume: expected auto, never or a checkpoint's file; {plain['resume']!r} is none."
 
 
-def _fits(hint: Any, value: Any) -> bool:
-    """Whether a config's value can be what an annotation says; what cannot be told fits."""
-    if isinstance(value, dict) and "_target_" in value:
-        return True
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(one, value) for one in inner)
-    if origin is typing.Literal:
-        return value in inner
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
-        return isinstance(value, list)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return isinstance(value, dict)
-    tests: dict[Any, Callable[[Any], bool]] = {
-        bool: lambda v: isinstance(v, bool),
-        int: _is_int,
-        float: _is_number,
-        str: lambda v: isinstance(v, str),
-        Path: lambda v: isinstance(v, str),
-        type(None): lambda v: v is None,
-        None: lambda v: v is None,
-    }
-    return tests[hint](value) if hint in tests else True
-
-
-def _words(hint: Any) -> str:
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    names |= {Path: "a path", type(None): "null"}
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(map(_words, typing.get_args(hint))))
-    if typing.get_origin(hint) is typing.Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(hint)))
-    if isinstance(origin := typing.get_origin(hint), type):
-        return "a list" if issubclass(origin, Sequence) else "a mapping"
-    return names.get(hint, str(hint))
-
-
 def _is(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    """A finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e308

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import OmegaConf
 
@@ -54,10 +55,18 @@ def check(config: Any, trust: Trust = None) -> None:
 
 
 def make(node: Any, trust: Trust = None, **arguments: Any) -> Any:
-    """What a node describes, made with these arguments; nothing is made before all is checked."""
+    """What a node describes, made with these arguments; nothing is made before all is checked.
+
+    What is wrong with a file or a setting is told in its own words, not in Hydra's.
+    """
     checked = plain(node)
     check(checked, trust)
-    return instantiate(checked, **arguments)
+    try:
+        return instantiate(checked, **arguments)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, OSError | ValueError | FloatingPointError):
+            raise error.__cause__ from None
+        raise
 
 
 def find(name: Any, trust: Trust = None) -> Any:

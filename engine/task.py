@@ -11,9 +11,12 @@ N: rows of the batch; D: label dimensions; W: the likelihood's width; in maps of
 pixels that count.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -72,6 +75,17 @@ class Regression(nn.Module):
         symbol = getattr(likelihood, "symbol", None)
         return (
             {} if symbol is None else {symbol: float(getattr(likelihood, symbol).detach().mean())}
+        )
+
+    def implausible(self, report: Mapping[str, float], labels: NDArray) -> str | None:
+        """Why a report cannot be that of a model that has learnt: it is not even a number, or its
+        mean error is more than any guess within the training labels (N, D), or zero, would have."""
+        error = report.get("test/mae")
+        low, high = float(np.nanmin(labels)), float(np.nanmax(labels))
+        if error is None or error <= high - low + max(abs(low), abs(high)):
+            return None
+        return (
+            f"the mean error is {error:.4g}, where the labels lie between {low:.4g} and {high:.4g}"
         )
 
     def constant_keys(self) -> set[str]:

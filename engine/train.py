@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_method, instantiate
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 from torch import nn
 
-from engine import build, checkpoint, features, generators
+from engine import build, checkpoint, features, generators, identity, targets
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
 from engine.evaluate import evaluate, save_draws, save_predictions
-from engine.log import Log
+from engine.log import Log, brief
 from engine.provenance import meta
 from engine.runs import DRAWS, PREDICTIONS, finish
+
+LOWER = "Lower optim.optimizer.lr or optim.loss_lr, or raise the likelihood's floor."
 
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
@@ -37,6 +38,12 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
             loop.log.info(loop.about)
         loop.train()
         loop.finish()
+    except FloatingPointError as error:
+        loop.log.info(f"diverged: {error}")
+        if fabric.is_global_zero:
+            about = {"row": cfg.row, "seed": cfg.seed, "seconds": loop.seconds, "meta": meta()}
+            finish(folder, {"metrics": {}, "divergence": str(error), **about})
+        raise
     finally:
         loop.log.close()
     fabric.barrier()
@@ -86,7 +93,7 @@ class Loop:
             for split in splits
             if split != "train"
         }
-        self.metrics = instantiate(cfg.metrics, train_labels=self.labels)
+        self.metrics = targets.make(cfg.metrics, cfg.trust, train_labels=self.labels)
         if trainer.compile:
             self.objective.model.compile()
         optimizer = build.optimizer(cfg, self.objective)
@@ -107,8 +114,8 @@ class Loop:
         epochs, steps = self.cfg.trainer.epochs, self.order.steps
         self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
         self.clock = time.perf_counter()
-        if epochs == 0:  # a released model, taken as it is
-            self.keep_if_best(0.0)
+        if epochs == 0 or (self.best["epoch"] is None and self.epoch >= epochs):
+            self.keep_if_best(0.0)  # a released model, or a given checkpoint, taken as it is
         while self.epoch < epochs:
             self.train_epoch()
             self.check()
@@ -214,10 +221,16 @@ class Loop:
         seen, loss, batch, pred = self.last
         terms = {"loss": float(loss), **self.objective.terms(batch, pred)}
         listed = ", ".join(f"{key}={value:.6g}" for key, value in terms.items())
+        if not torch.isfinite(batch["input"]).all():
+            rows = torch.isfinite(batch["input"].flatten(1)).all(1).logical_not()
+            raise ValueError(
+                f"what the model is given is not finite in epoch {epoch}, step {step}, training "
+                f"samples {batch['meta']['index'][rows].tolist()[:5]}: {listed}. Check those "
+                "images, or with features=cached the backbone that made the features."
+            )
         later = "" if seen == broken else f" ({seen - int(broken)} steps later)"
         raise FloatingPointError(
-            f"the loss is not finite in epoch {epoch}, step {step}{later}: {listed}. Lower "
-            "optim.optimizer.lr or optim.loss_lr, or raise the likelihood's floor."
+            f"the loss is not finite in epoch {epoch}, step {step}{later}: {listed}. {LOWER}"
         )
 
     def check_parameters(self) -> None:
@@ -282,7 +295,8 @@ class Loop:
     def resume(self) -> None:
         """Go on from last.pt (resume=auto), from a given checkpoint, or start (resume=never)."""
         last = self.folder / "checkpoints" / "last.pt"
-        path = last if self.cfg.resume in ("auto", "never") else Path(self.cfg.resume)
+        own = self.cfg.resume in ("auto", "never") or last.exists()  # ours is further on
+        path = last if own else Path(self.cfg.resume)
         if self.cfg.resume == "never" or (path == last and not last.exists()):
             self.log = Log(self.folder, self.fabric.is_global_zero)
             return
@@ -295,6 +309,15 @@ class Loop:
         generators.restore(randoms[self.fabric.global_rank % len(randoms)])
         self.epoch, self.step = content["position"]["epoch"], content["position"]["step"]
         self.best, self.seconds = content["best"], content["seconds"]
+        best = self.folder / "checkpoints" / "best.pt"
+        if self.best["epoch"] is not None and not best.is_file():
+            if path == last:
+                raise FileNotFoundError(
+                    f"{best}: gone, though {last.name} says that it holds epoch "
+                    f"{self.best['epoch']}, the best so far. Start the same command with "
+                    "rerun=true, which trains it again."
+                )
+            self.best = {"score": None, "epoch": None}  # another run's: ours starts here
         self.log = Log(self.folder, self.fabric.is_global_zero, purge_step=self.steps_done)
         self.log.info(f"going on from {path}: epoch {self.epoch}, step {self.step}")
 
@@ -311,6 +334,9 @@ class Loop:
                 self.fabric, self.objective, loader, self.metrics, keep, samples
             )
             reports |= {f"{split}/{key}": value for key, value in report.items()}
+        implausible = getattr(self.objective, "implausible", None)
+        if implausible is not None and (reason := implausible(reports, self.labels)):
+            raise FloatingPointError(f"the run diverged: {reason}. {LOWER}")
         if not self.fabric.is_global_zero:
             return
         if keep:
@@ -319,7 +345,8 @@ class Loop:
             samples, number = kept["test"]["samples"], self.cfg.log.draws
             save_draws(self.folder / DRAWS, self.metrics, samples, number)
         if self.cfg.log.figures:
-            for name, figure in get_method(self.cfg.log.draw)(self, kept["test"]).items():
+            draw = targets.find(self.cfg.log.draw, self.cfg.trust)
+            for name, figure in draw(self, kept["test"]).items():
                 self.log.figure(name, figure, self.steps_done)
             if hasattr(self.objective, "show"):  # more than figures: meshes
                 self.objective.show(self.log, kept["test"], self.steps_done)
@@ -328,6 +355,7 @@ class Loop:
         self.log.hparams(self.cfg, test)
         content = {
             "metrics": reports,
+            "weights": identity.file_digest(best),
             "epoch": self.best["epoch"],
             "seconds": self.seconds,
             **{f"final_{key}": value for key, value in self.objective.scales().items()},
@@ -336,5 +364,5 @@ class Loop:
             "meta": meta(),
         }
         finish(self.folder, content)
-        shown = "  ".join(f"test/{key} {reports[f'test/{key}']:.3f}" for key in self.cfg.log.show)
+        shown = "  ".join(f"{key} {text}" for key, text in brief(reports, self.cfg.log.show))
         self.log.info(f"finished {self.cfg.name}: {shown}")

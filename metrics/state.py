@@ -35,6 +35,7 @@ class BinnedMetrics(Metric):
     """Bin sums over batches and ranks: state (1 + M, B), whatever the size of the test set."""
 
     full_state_update = False
+    columns: tuple[Measure, ...] = ()  # of the report
     totals: Tensor
     shots: Tensor
 
@@ -49,6 +50,12 @@ class BinnedMetrics(Metric):
         """What the functional report gives on all samples seen, each counted once."""
         return finalise(self.totals, self.shots, self.measures)
 
+    @classmethod
+    def names_reported(cls) -> list[str]:
+        """The keys of the report, known before there is one."""
+        one = torch.ones(1 + len(cls.columns), 1, dtype=torch.float64)
+        return list(finalise(one, torch.zeros(1, dtype=torch.long), cls.columns))
+
     def resample(self, samples: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """The report on R draws of the samples, (N, 1 + M, B), (R, N) -> {key: (R,)}."""
         return resampled(samples, binned_columns(self.shots.cpu(), self.measures), weights)
@@ -56,6 +63,8 @@ class BinnedMetrics(Metric):
 
 class AgeMetrics(BinnedMetrics):
     """`age_report` over batches: update(pred (n, 1), target (n, 1)), then compute()."""
+
+    columns = AGE
 
     def __init__(self, train_labels: Array, **kwargs: Any) -> None:
         super().__init__(age_shots(train_labels).cpu(), AGE, **kwargs)
@@ -73,6 +82,8 @@ class AgeMetrics(BinnedMetrics):
 
 class DepthMetrics(BinnedMetrics):
     """`depth_report` over batches: update(pred, target, mask), (n, 1, h, w) each."""
+
+    columns = DEPTH
 
     def __init__(self, train_labels: Array | None = None, **kwargs: Any) -> None:
         """The shots are those of NYUD2-DIR, whatever is trained on."""
@@ -101,6 +112,12 @@ class MeshMetrics(Metric):
         super().__init__(**kwargs)
         self.names = tuple(names)
         self.add_state("rows", default=[], dist_reduce_fx="cat")
+
+    @classmethod
+    def names_reported(cls) -> list[str]:
+        """The keys of the report, known before there is one."""
+        one = torch.ones(1, 1 + len(MESH), dtype=torch.float64)
+        return list(finalise_mesh(one, MESH))
 
     @property
     def dtype(self) -> torch.dtype:

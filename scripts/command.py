@@ -1,9 +1,16 @@
-"""How every script starts: its own checkout comes first on the path, then Hydra reads its config.
+"""How every script starts: its own checkout comes first on the path, Hydra reads its config, its
+settings are checked, and an error ends it with one paragraph and exit code 1.
 
-A script finds this file because Python puts the script's folder on the path.
+A script finds this file because Python puts the script's folder on the path. HYDRA_FULL_ERROR=1
+shows the whole traceback of an error.
 """
 
+import difflib
+import os
+import re
+import signal
 import sys
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -15,23 +22,86 @@ from omegaconf import DictConfig
 ROOT = str(Path(__file__).resolve().parents[1])
 if sys.path[0] != ROOT:
     sys.path.insert(0, ROOT)  # before any other checkout that may be installed
+FULL = "HYDRA_FULL_ERROR"
+EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError)  # what we raise on purpose
 
 
 def command(config: str) -> Callable[[Callable[[DictConfig], Any]], Callable[..., Any]]:
     """A decorator: main() reads configs/<config>.yaml and the command line, main(cfg) takes cfg."""
 
     def decorate(main: Callable[[DictConfig], Any]) -> Callable[..., Any]:
+        from engine import settings
         from engine.help import help_if_wanted
 
         path = Path(ROOT, "configs", config)
         start = hydra.main(version_base="1.3", config_path=str(path.parent), config_name=path.name)
 
         @wraps(main)
+        def checked(cfg: DictConfig) -> Any:
+            settings.check(cfg, config)
+            return main(cfg)
+
+        @wraps(main)
         def run(cfg: DictConfig | None = None) -> Any:
-            if cfg is None:
-                help_if_wanted(sys.modules[main.__module__].__doc__ or "", config)
-            return start(main)(cfg)
+            if cfg is not None:
+                return checked(cfg)
+            help_if_wanted(sys.modules[main.__module__].__doc__ or "", config)
+            return guarded(start(checked))
 
         return run
 
     return decorate
+
+
+def guarded(start: Callable[[], Any]) -> Any:
+    """Run a script to its end; an error is told on stderr, and the exit code is 1."""
+    whole = os.environ.get(FULL) == "1"
+    os.environ[FULL] = "1"  # Hydra hands errors on to us
+    signal.signal(signal.SIGTERM, _stop)  # so that what is half written is removed
+    try:
+        return start()
+    except KeyboardInterrupt:
+        raise SystemExit(_told("stopped; the same command goes on from here.", 130)) from None
+    except Exception as error:
+        if whole:
+            traceback.print_exc()
+        hint = "" if whole else f" ({FULL}=1 shows where.)"
+        raise SystemExit(_told(f"{paragraph(error)}{hint}", 1)) from None
+
+
+def paragraph(error: BaseException) -> str:
+    """What went wrong, in words; an error that we did not foresee is named."""
+    from hydra.errors import HydraException
+    from torch.multiprocessing import ProcessRaisedException
+
+    text = str(error).strip()
+    if isinstance(error, ProcessRaisedException):  # the last line of another process's traceback
+        text = re.split(r"\n(?=\w[\w.]*(?:Error|Exception|Interrupt|Exit)\b)", text)[-1]
+        return re.sub(r"^[\w.]*: ", "", text)
+    if isinstance(error, HydraException):
+        return f"{text.splitlines()[0]}{_nearest(error)}" if text else type(error).__name__
+    if isinstance(error, OSError) and error.strerror and error.filename is None:
+        return error.strerror
+    if isinstance(error, EXPECTED) and text:
+        return text
+    return f"unexpected {type(error).__name__}: {text or 'no more is known'}."
+
+
+def _nearest(error: BaseException) -> str:
+    """The setting that an unknown one may have meant."""
+    found = re.search(r"[Cc]ould not override '([\w.]+)'", str(error))
+    if found is None:
+        return ""
+    from engine.settings import TRAIN
+
+    near = difflib.get_close_matches(found[1], list(TRAIN), 1)
+    return f" There is no such setting; did you mean {near[0]}?" if near else " No such setting."
+
+
+def _told(text: str, code: int) -> int:
+    print(text, file=sys.stderr, flush=True)
+    return code
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt

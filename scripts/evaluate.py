@@ -1,14 +1,13 @@
 """Evaluate a finished run or a released checkpoint: see configs/evaluate.yaml."""
 
-import json
 from pathlib import Path
 
 from command import command
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 
-from datasets.files import whole
-from engine import evaluate
+from engine import evaluate, records
+from engine.runs import finite_or_none
 
 
 @command("evaluate")
@@ -17,7 +16,7 @@ def main(cfg: DictConfig) -> None:
         raise ValueError("give either run=<folder> or released=<file>; see configs/evaluate.yaml")
     if cfg.run is not None:
         folder = Path(cfg.run)
-        data, objective, metrics = evaluate.finished_run(folder, cfg.checkpoint)
+        data, objective, metrics = evaluate.finished_run(folder, cfg.checkpoint, cfg.trust)
         name = f"evaluation_{cfg.checkpoint}_{cfg.split}.json"
     else:
         data, folder = cfg, Path(cfg.paths.outputs) / "released"
@@ -27,8 +26,7 @@ def main(cfg: DictConfig) -> None:
     report = evaluate.report(fabric, data, objective, metrics, cfg.split, cfg.batch_size)
     for key, value in report.items():
         print(f"{cfg.split}/{key:<14} {value:.4f}")
-    with whole(folder / name) as file:
-        file.write(json.dumps(report, indent=2).encode() + b"\n")
+    records.write(folder / name, {key: finite_or_none(value) for key, value in report.items()})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Make an age dataset's CSV, balanced split and packed store (configs/prepare_age.yaml)."""
 
 import csv
+import functools
+import io
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from datasets import imdb_wiki, sources
+from datasets.files import whole
 from datasets.split import balanced_split, identical_images, sides
 from engine.benchmarks.age import describe
 
@@ -23,8 +26,9 @@ def prepare(cfg: DictConfig) -> None:
         make_csv(cfg, root, target)
     print(describe(imdb_wiki.read_csv(target)))
     if cfg.pack is not None:
+        progress = functools.partial(tqdm, desc="packing")
         packed = imdb_wiki.pack(
-            target, root, cfg.store, cfg.pack, lambda files: tqdm(files, desc="packing")
+            target, root, cfg.store, cfg.pack, progress, max_pixels=cfg.max_pixels
         )
         print(f"{packed.path}: {len(packed)} images of {cfg.pack} px.")
 
@@ -33,7 +37,8 @@ def make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
     """Read the ages, look for identical images, split, write."""
     if cfg.source not in SOURCES:
         raise ValueError(f"source must be one of {', '.join(SOURCES)}; got {cfg.source!r}.")
-    ages, paths = SOURCES[cfg.source](root)
+    limits = {"max_bytes": cfg.max_bytes} if cfg.source == "imdb_wiki" else {}
+    ages, paths = SOURCES[cfg.source](root, **limits)
     if cfg.drop_missing:
         here = [index for index, path in enumerate(paths) if (root / path).is_file()]
         print(f"{len(paths) - len(here)} of {len(paths)} images are not on the disk: left out.")
@@ -56,11 +61,13 @@ def report_identical(
         f"{leaks} groups are on two sides of the split, {conflicts} have more than one age."
     )
     if groups:
-        with file.open("w", newline="", encoding="utf-8") as out:
-            writer = csv.writer(out, lineterminator="\n")
-            writer.writerow(["group", "age", "path", "split"])
-            for number, group in enumerate(groups):
-                writer.writerows([number, ages[i], paths[i], split[i]] for i in group)
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["group", "age", "path", "split"])
+        for number, group in enumerate(groups):
+            writer.writerows([number, ages[i], paths[i], split[i]] for i in group)
+        with whole(file) as out:
+            out.write(text.getvalue().encode())
         print(f"They are listed in {file}.")
 
 

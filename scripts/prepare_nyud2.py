@@ -10,7 +10,7 @@ from command import command
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from datasets.files import whole
+from datasets.files import whole, write_with_sum
 from datasets.nyud2 import HISTOGRAM, MASK
 from datasets.nyud2_files import histograms, measured_mask, unpack
 from datasets.nyud2_frames import MatFrames, frames
@@ -46,7 +46,7 @@ def wanted(path: Path, overwrite: bool) -> bool:
 def save(path: Path, array: np.ndarray) -> None:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
-    write(path, buffer.getvalue())
+    write_with_sum(path, buffer.getvalue())
     print(f"{path}: {array.dtype} {array.shape}")
 
 

@@ -7,6 +7,7 @@ python scripts/train.py --multirun experiment=imdb_wiki/bmc,imdb_wiki/gai seed=0
 from command import command
 from omegaconf import DictConfig
 
+from engine.log import brief
 from engine.run import run
 from engine.runs import is_main_process
 
@@ -17,8 +18,8 @@ def main(cfg: DictConfig) -> float | None:
     done = run(cfg)
     if is_main_process():
         print(done["folder"])
-        for key in cfg.log.show:
-            print(f"  test/{key:<12} {done['metrics'][f'test/{key}']:.3f}")
+        for key, value in brief(done["metrics"], cfg.log.show):
+            print(f"  {key:<17} {value}")
     return done["metrics"].get(f"val/{cfg.select.metric}")
 
 

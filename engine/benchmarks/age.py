@@ -6,7 +6,6 @@ A plot is a function (data, ax) -> ax; one colour per method, as in the syntheti
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -14,10 +13,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from datasets.imdb_wiki import SPLITS, Row
 from engine import build
+from engine.runs import read_config
 from engine.tables.compare import expanded
 from engine.tables.plots import STYLE, TRAIN, colour, save
 from metrics import age_report
@@ -29,7 +29,7 @@ Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
 def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Labels, gain over Vanilla per age, and predictions against truth."""
     (baseline,) = cfg.benchmark.highlight.baseline
-    train, test = train_labels(runs), predictions(runs[baseline][0])[1]
+    train, test = train_labels(runs, cfg.get("trust")), predictions(runs[baseline][0])[1]
     with mpl.rc_context(STYLE):
         labels = Figure((6, 2.4))
         label_histograms(train, test, labels.subplots())
@@ -60,7 +60,7 @@ def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
 
 def draw_tradeoff(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Many-shot against few-shot bMAE, one curve a method over its own knob."""
-    train, rows = train_labels(runs), expanded(cfg.table.rows)
+    train, rows = train_labels(runs, cfg.get("trust")), expanded(cfg.table.rows)
     curves: dict[str, list[tuple[str, float, float]]] = {}
     for row, places in runs.items():
         reports = [age_report(*predictions(place), train) for place in places]
@@ -146,10 +146,9 @@ def describe(rows: Sequence[Row]) -> str:
     return f"{images} images\n{', '.join(f'{n} {ages[i]}' for i, n in enumerate(SHOTS))} shot ages"
 
 
-def train_labels(runs: Runs) -> NDArray:
+def train_labels(runs: Runs, trust: Sequence[str] | None = None) -> NDArray:
     """(n,) the ages that the runs have learnt from."""
-    first = next(iter(runs.values()))[0]
-    cfg: Any = OmegaConf.load(first / "config.yaml")
+    cfg = read_config(next(iter(runs.values()))[0], trust)
     return np.asarray(build.dataset(cfg, "train").labels, dtype=float).ravel()
 
 

@@ -9,7 +9,6 @@ Maps are predicted again, frame by frame, from the cached features where a run h
 P: frames of a figure; B: depth bins.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,13 @@ from lightning_fabric import Fabric
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from datasets.depth import BINS, BINS_PER_METRE, bin_centers, to_image
 from engine import build, features
 from engine.batches import evaluation_loader
 from engine.evaluate import finished_run
+from engine.runs import finished, read_config
 from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, TRAIN, colour, save
 
@@ -37,13 +37,13 @@ QUANTILES = (0.15, 0.5, 0.85, 0.97)  # of the test frames' mean depth: the frame
 class Maps:
     """A finished run that predicts test maps again."""
 
-    def __init__(self, folder: Path):
-        chosen = json.loads((folder / "metrics.json").read_text()).get("chosen_run")
+    def __init__(self, folder: Path, trust: Sequence[str] | None = None):
+        chosen = (finished(folder) or {}).get("chosen_run")
         folder = Path(chosen) if chosen else folder
         self.fabric = Fabric(accelerator="cpu", devices=1)
-        self.cfg, self.objective, self.metrics = finished_run(folder)
+        self.cfg, self.objective, self.metrics = finished_run(folder, trust=trust)
         self.images = self.source = build.dataset(self.cfg, "test")
-        saved: Any = OmegaConf.load(folder / "config.yaml")
+        saved: Any = read_config(folder, trust)
         if saved.features.mode == "cached":
             saved.log.progress = False
             self.objective.cached = True
@@ -90,7 +90,8 @@ def draw(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> li
         return []
     wanted = highlighted(cfg.benchmark, "reweighted", "paper", "ours")
     rows = [row for row in wanted if row in runs]
-    made = {row: Maps(Path(runs[row][0])) for row in (baseline, *rows)}
+    trust = cfg.get("trust")
+    made = {row: Maps(Path(runs[row][0]), trust) for row in (baseline, *rows)}
     vanilla, depths = made[baseline].rmse_per_bin()
     figures = {}
     if rows:

@@ -6,6 +6,7 @@
 The runs are found by their configs; those that are missing are run.
 """
 
+import contextlib
 import functools
 import math
 import os
@@ -18,12 +19,13 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from engine.run import composed, first_stage, key, run
-from engine.runs import DRAWS, finished, folder
+from engine import identity, targets
+from engine.run import composed, first_stage, result, run
+from engine.runs import DRAWS
 from engine.tables.columns import column, highlighted
 from engine.tables.intervals import against, mean_draws
 from engine.tables.pool import side_by_side
-from engine.tables.table import cell
+from engine.tables.table import DIVERGED, cell
 
 Say = Callable[[str], None]
 
@@ -55,11 +57,6 @@ def configs(row: Mapping[str, Any], seeds: int, overrides: list[str]) -> list[Di
     return [composed("train", [*names, f"seed={s}"]) for s in range(row.get("seeds") or seeds)]
 
 
-def result(cfg: DictConfig) -> dict[str, Any] | None:
-    """What `run` gives, if the run is there."""
-    return finished(folder(cfg, key(cfg, first_stage(cfg))))
-
-
 def compare(
     table: DictConfig,
     seeds: int,
@@ -88,7 +85,7 @@ def compare(
     def cells(name: str) -> dict[str, Any]:
         paper = (table.get("paper") or {}).get(name) or [None] * len(table.columns)
         return {
-            key: cell([one["metrics"][f"test/{key}"] for one in done[name]], published)
+            key: cell([number_of(one, key) for one in done[name]], published)
             for key, published in zip(table.columns, paper, strict=True)
         }
 
@@ -99,6 +96,7 @@ def compare(
         **content,
         "runs": {name: [r["folder"] for r in of_row] for name, of_row in done.items()},
         "run_seconds": sum(r["seconds"] for of_row in done.values() for r in of_row),
+        "diverged": sorted(name for name, of_row in done.items() if any(map(_diverged, of_row))),
     }
 
 
@@ -121,7 +119,7 @@ def differences(
                 "values": {
                     seed: math.nan if value is None else value
                     for seed, one in zip(of_row, done[name], strict=True)
-                    for value in (one["metrics"][f"test/{key}"],)
+                    for value in (one["metrics"].get(f"test/{key}"),)
                 },
                 "draws": mean_draws(drawn[name], key),
             }
@@ -147,6 +145,16 @@ def read_draws(folder: Path) -> dict[str, Any]:
         return dict(file)
 
 
+def number_of(done: Mapping[str, Any], column: str) -> float | str | None:
+    """A run's number for a column of the table, or that it diverged."""
+    if done.get("divergence"):
+        return DIVERGED
+    if f"test/{column}" not in done["metrics"]:
+        known = ", ".join(k.removeprefix("test/") for k in done["metrics"] if k.startswith("test/"))
+        raise ValueError(f"table.columns: {column!r} is not reported; {known} are.")
+    return done["metrics"][f"test/{column}"]
+
+
 def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
     """Run what is missing, {label: config}; on cached features so many `jobs` at a time."""
     alone, together, sources = [], [], set()
@@ -155,7 +163,7 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
             say(f"{label}: found")
             continue
         stage1 = first_stage(cfg)
-        source = None if stage1 is None else key(stage1, None)
+        source = None if stage1 is None else identity.digest(targets.plain(stage1))
         # the first on its features computes them, with all threads
         shared = jobs > 1 and cfg.features.mode == "cached" and source in sources
         (together if shared else alone).append((label, cfg))
@@ -167,7 +175,8 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
     for label, cfg in alone:
         tell(label, None)
         start = time.time()
-        run(cfg)
+        with contextlib.suppress(FloatingPointError):  # the table says that it diverged
+            run(cfg)
         tell(label, start)
     began = dict.fromkeys(range(len(together)), time.time())
 
@@ -185,5 +194,10 @@ def _run_quietly(cfg: DictConfig, report: Callable[[float], None]) -> None:
     """A run beside others, whose words would mix."""
     report(time.time())
     cfg.log.progress = False
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    diverged = contextlib.suppress(FloatingPointError)  # the table says so
+    with open(os.devnull, "w") as no, redirect_stdout(no), redirect_stderr(no), diverged:
         run(cfg)
+
+
+def _diverged(done: Mapping[str, Any]) -> bool:
+    return bool(done.get("divergence"))

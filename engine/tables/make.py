@@ -6,16 +6,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import get_method
 from omegaconf import DictConfig
 
-from engine import RESULTS, provenance
+from engine import RESULTS, provenance, targets
 from engine.tables import table as tables
 from engine.tables.compare import Say, compare, configs, expanded
 from engine.tables.cost import measure
 
 # The groups of which what is said on the command line goes to every run.
 FOR_RUNS = ("preset", "paths", "dataset", "metrics", "objective", "trainer", "log")
+FOR_RUNS += ("trust", "images")  # what is passed on to every run
 
 
 def passed_on(said: list[str]) -> list[str]:
@@ -45,6 +45,7 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     else:
         content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say, cfg.jobs, cfg.benchmark)
     runs, draws = content.pop("runs", {}), content.pop("draws", {})
+    diverged = content.pop("diverged", [])
     about = {"table": cfg.table.name, "preset": cfg.preset}
     about["runs"] = folders_in(cfg.paths.outputs, runs)
     if "run_seconds" in content:  # whenever they were run; they may have been found
@@ -55,9 +56,14 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     written = tables.write(table, folder, cfg.name, draws)
     if cfg.publish:
         tables.insert_everywhere(tables.pages(RESULTS), cfg.name, tables.render(table))
-    if (figures := cfg.table.get("figures")) and runs:
+    if (figures := cfg.table.get("figures")) and runs and not diverged:
         folders = {row: [Path(one) for one in of_row] for row, of_row in runs.items() if of_row}
-        written += get_method(figures)(cfg, folders, folder / "figures")
+        written += targets.find(figures, cfg.get("trust"))(cfg, folders, folder / "figures")
+    if diverged:
+        raise FloatingPointError(
+            f"{written[0]}: without figures, as these rows diverged: {', '.join(diverged)}. "
+            "Lower their learning rates; their runs' train.log say where it happened."
+        )
     return written
 
 

@@ -4,7 +4,6 @@ A table is a part of the work; its benchmark says what data it needs and how lon
 """
 
 import functools
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from engine import RESULTS
+from engine import RESULTS, records
 from engine.run import composed
 from engine.tables import make, report
 from engine.tables import table as tables
@@ -24,6 +23,7 @@ from engine.tables.report.gather import table_configs
 from synthetic import mini
 
 PRESETS = {"mini": "laptop", "real": "paper"}
+RESTORE = "It is part of the repository: git checkout results restores it."
 
 
 def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
@@ -154,11 +154,11 @@ def run_costs(
 def show(name: str, path: Path) -> None:
     """Print a table, with the committed numbers beside."""
     published = RESULTS / path.name
-    reference = json.loads(published.read_text()) if published.is_file() else None
+    reference = records.read(published, RESTORE) if published.is_file() else None
     title = table_configs()[name]["title"]
     if path.stem.endswith("_mini"):
         title += ", mini data: not to be compared with the paper's numbers"
-    tables.show(json.loads(path.read_text()), title, reference)
+    tables.show(records.read(path, f"Remove {path} and start again."), title, reference)
 
 
 def reproduce(cfg: DictConfig) -> None:

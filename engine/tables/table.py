@@ -11,24 +11,32 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from datasets.files import whole
+from engine import records
 from engine.tables import intervals
 
 FORMATS = ("md", "csv", "tex", "json")
 EXTRAS = "Not in the paper"
+DIVERGED = "diverged"
 
 
-def cell(values: Sequence[float], paper: float | None = None) -> dict[str, Any]:
-    """Mean and sample standard deviation over seeds; one seed has no spread."""
-    kept = [value if value is not None and math.isfinite(value) else None for value in values]
+def cell(values: Sequence[float | str | None], paper: float | None = None) -> dict[str, Any]:
+    """Mean and sample standard deviation over seeds; one seed has no spread. Where a run DIVERGED
+    there is no mean, as that of the others would look like a result."""
+    if diverged := sum(value == DIVERGED for value in values):
+        marks = {"mean": None, "std": None, "seeds": len(values), "paper": paper}
+        return {**marks, "diverged": diverged}
+    kept = [v if isinstance(v, int | float) and math.isfinite(v) else None for v in values]
     finite = [value for value in kept if value is not None]
     mean = sum(finite) / len(finite) if finite else None
     std = None
@@ -47,11 +55,15 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
     columns = _columns(table)
     if form == "csv":
         return _csv(sections, columns)
+    name = in_markdown if form == "md" else _in_tex
     grids = {
-        title: [[row, *(_text(cells.get(c), form) for c in columns)] for row, cells in rows.items()]
+        title: [
+            [name(row), *(_text(cells.get(c), form) for c in columns)]
+            for row, cells in rows.items()
+        ]
         for title, rows in sections.items()
     }
-    head = ["", *columns]
+    head = ["", *map(name, columns)]
     if form == "md":
         parts = []
         for title, grid in grids.items():
@@ -120,8 +132,20 @@ def _columns(table: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(column for cells in rows for column in cells))
 
 
+def in_markdown(text: str) -> str:
+    """A name that may come from anywhere, in a cell of a Markdown table: no HTML, no new cell."""
+    escaped = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([`*\[\]|!~])", r"\\\1", escaped).replace("\n", " ")
+
+
+def _in_tex(text: str) -> str:
+    special = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"}
+    special |= {character: f"\\{character}" for character in "&%$#_{}"}
+    return "".join(special.get(character, character) for character in text)
+
+
 def _tex(line: Sequence[str]) -> str:
-    return " & ".join(line).replace("_", r"\_") + r" \\"
+    return " & ".join(line) + r" \\"
 
 
 def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | None = None) -> None:
@@ -134,7 +158,7 @@ def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | No
         blocks.setdefault(column.split("_")[0], []).append(column)
     known = {} if reference is None else {**reference["rows"], **reference.get("extras", {})}
     for block, columns in blocks.items():
-        grid = Table(title=f"{title} ({block})", title_justify="left")
+        grid = Table(title=escape(f"{title} ({block})"), title_justify="left")
         for head in ("", *columns):
             grid.add_column(head, justify="left" if not head else "right", no_wrap=bool(head))
         for section, rows in _sections(table).items():
@@ -144,7 +168,9 @@ def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | No
             for row, cells in rows.items():
                 if any(column in cells for column in columns):
                     known_row = known.get(row, {})
-                    grid.add_row(row, *(_beside(cells.get(c), known_row.get(c)) for c in columns))
+                    grid.add_row(
+                        escape(row), *(_beside(cells.get(c), known_row.get(c)) for c in columns)
+                    )
         console.print(grid)
     found = intervals.lines(table.get("against", {}), _columns(table)[0], number)
     if found:
@@ -178,8 +204,11 @@ def write(
     """
     paths = [Path(folder) / f"{name}.{form}" for form in FORMATS]
     for path, form in zip(paths, FORMATS, strict=True):
-        with whole(path) as file:
-            file.write(render(table, form).encode())
+        if form == "json":
+            records.write(path, table)
+        else:
+            with whole(path) as file:
+                file.write(render(table, form).encode())
     arrays = {
         f"{row}/{column}": np.asarray(values, np.float32)
         for row, columns in (draws or {}).items()
@@ -200,10 +229,11 @@ def write_benchmark(report: Mapping[str, Any], root: Path, name: str, publish: b
 
 
 def _text(entry: Mapping[str, Any] | None, form: str) -> str:
-    """`12.66 ± 0.05 (12.69)`: ours, the spread, the paper's in brackets."""
-    if entry is None or (entry["mean"] is None and entry["paper"] is None):
+    """`12.66 ± 0.05 (12.69)`: ours, the spread, the paper's in brackets; or that it diverged."""
+    diverged = None if entry is None else entry.get("diverged")
+    if entry is None or (entry["mean"] is None and entry["paper"] is None and not diverged):
         return "-" if form == "md" else "--"
-    text = "-" if entry["mean"] is None else number(entry["mean"])
+    text = DIVERGED if diverged else "-" if entry["mean"] is None else number(entry["mean"])
     if entry["std"] is not None:
         text += (" ± " if form == "md" else r" $\pm$ ") + number(entry["std"])
     return text if entry["paper"] is None else f"{text} ({number(entry['paper'])})"

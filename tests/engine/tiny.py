@@ -91,6 +91,7 @@ def config(
             "log.progress=false",
             "log.figures=false",
             "log.every=1",
+            "trust=[tests]",
             *overrides,
         ],
     )
@@ -118,6 +119,7 @@ def tiny(faces: Path, outputs: Path) -> list[str]:
         "trainer.workers=0",
         "trainer.accelerator=cpu",
         "log.figures=false",
+        "trust=[tests]",
     ]
 
 
@@ -140,6 +142,7 @@ def depth_config(
             "log.progress=false",
             "log.figures=false",
             "log.every=1",
+            "trust=[tests]",
             *overrides,
         ],
     )

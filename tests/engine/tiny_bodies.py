@@ -37,6 +37,7 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
             "log.progress=false",
             "log.figures=false",
             "log.every=1",
+            "trust=[tests]",
             "components=2",
             *(
                 f"{'+' if experiment == 'ihmr/spin' else ''}{setting}"

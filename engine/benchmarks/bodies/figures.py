@@ -3,7 +3,6 @@
 V: vertices; N: test people; R = 100 rarity regions.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,16 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import torch
-from hydra.utils import instantiate
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from engine import build
+from engine import build, targets
 from engine.benchmarks.bodies.metrics import NEUTRAL, BodyMetrics
+from engine.runs import finished, read_config
 from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, colour, save
 from metrics.groups import REGIONS, rarity_regions
@@ -37,8 +36,9 @@ def draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Path
 def _draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Path]:
     (baseline,) = cfg.benchmark.highlight.baseline
     balanced = [row for row in highlighted(cfg.benchmark, "paper", "ours") if row in runs]
-    run: Any = OmegaConf.load(Path(runs[baseline][0]) / "config.yaml")
-    metrics: BodyMetrics = instantiate(run.metrics)
+    trust = cfg.get("trust")
+    run: Any = read_config(Path(runs[baseline][0]), trust)
+    metrics: BodyMetrics = targets.make(run.metrics, trust)
     rows = [baseline, *balanced]
     tests = {row: [np.load(Path(one) / "predictions.npz") for one in runs[row]] for row in rows}
     target = torch.from_numpy(tests[baseline][0]["test_target"])
@@ -79,7 +79,7 @@ def _balanced(folders: list[str]) -> float:
 
 
 def _metrics(folder: str) -> dict[str, Any]:
-    return json.loads((Path(folder) / "metrics.json").read_text())
+    return finished(Path(folder)) or {"metrics": {}}
 
 
 def sweep(runs: dict[str, list[str]], baseline: str, balanced: Sequence[str], axes: Any) -> Any:

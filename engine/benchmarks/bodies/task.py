@@ -12,6 +12,7 @@ N: people; T: a target's width, see datasets.ihmr; a prediction is (N, 229): 24 
 """
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from models.rotations import matrix_from_6d
 from models.smpl import SMPL, project
 
 PREDICTED = (216, 10, 3)
+PERSON = 3000.0  # mm; nobody is that tall
 
 
 class MeshRecovery(nn.Module):
@@ -79,6 +81,13 @@ class MeshRecovery(nn.Module):
         with torch.autocast(pred.device.type, enabled=False):  # centimetres need float32
             parts = self.parts(pred, batch, watch=True)
         return sum((self.scale[name] * part for name, part in parts.items()), torch.zeros(())), pred
+
+    def implausible(self, report: Mapping[str, float], labels: Any) -> str | None:
+        """Joints that are farther off than a person is tall."""
+        error = report.get("test/mpjpe")
+        if error is None or error <= PERSON:
+            return None
+        return f"joints are {error:.4g} mm off"
 
     def predict(self, batch: dict) -> Tensor:
         """(N, 229)."""

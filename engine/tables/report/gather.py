@@ -8,7 +8,6 @@ A measurement says which table it is of. Older ones belong to the table whose na
 with: nyud2_mini to nyud2, and utkface to imdb_wiki, whose benchmark lists that dataset.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,7 +16,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from engine import CONFIGS
+from engine import CONFIGS, records
 from engine.run import composed
 from engine.tables.table import cell
 
@@ -126,8 +125,8 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
 
 def read(path: Path, where: str) -> list[Source]:
     """A measurement, if the file is one: a table with rows."""
-    content = json.loads(path.read_text())
-    if not isinstance(content, dict) or not isinstance(content.get("rows"), dict):
+    content = records.read(path, f"Make that table again, or remove {path}.")
+    if not isinstance(content.get("rows"), dict):
         return []
     # real poses on drawn bodies, too, are of generated data
     mini = path.stem.endswith("_mini") or "paths=mini" in content.get("meta", {}).get("command", "")
@@ -173,6 +172,9 @@ def rows_of(section: Section, config: Mapping[str, Any]) -> list[Row]:
         lines += [
             Row(method, source.mark, source.name, rows[method], extra)
             for source, rows in measured
-            if any(entry["mean"] is not None for entry in rows.get(method, {}).values())
+            if any(
+                entry["mean"] is not None or entry.get("diverged")
+                for entry in rows.get(method, {}).values()
+            )
         ]
     return lines

@@ -14,7 +14,7 @@ from engine import RESULTS
 from engine.provenance import meta
 from engine.tables.columns import column
 from engine.tables.report.gather import Row, Section, gather
-from engine.tables.table import number
+from engine.tables.table import DIVERGED, in_markdown, number
 
 HERE = Path(__file__).parent
 MARKS = {
@@ -46,7 +46,7 @@ def text(section: Section, row: Row, name: str) -> str:
     """A cell as it is shown: mean ± std of ours, the paper's with as many digits as it prints."""
     entry, shown = row.cells.get(name), value(row.cells.get(name), row.mark)
     if entry is None or shown is None:
-        return "-"
+        return DIVERGED if entry is not None and entry.get("diverged") else "-"
     if row.mark == "cited":
         printed = (value(r.cells.get(name), r.mark) for r in section.rows if r.mark == "cited")
         digits = max(decimals(str(v)) for v in printed if v is not None)
@@ -116,7 +116,7 @@ def markdown(sections: Sequence[Section], meta: Mapping[str, Any], folder: Path)
     lines = ["# Balanced MSE, reproduced", "", f"Made from commit {meta['commit']}.", ""]
     lines += [f"- **{mark}**: {what}" for mark, what in MARKS.items()]
     for section in sections:
-        lines += ["", f"## {section.title}", "", *_table(section)]
+        lines += ["", f"## {in_markdown(section.title)}", "", *_table(section)]
         for source in section.sources:
             about = provenance(source)
             lines += ["", f"`{source.name}`: `{about['command']}`; commit {about['commit']}; "]
@@ -149,11 +149,11 @@ def _table(section: Section) -> list[str]:
     abouts = [column(section.benchmark, name) for name in section.columns]
     widths = {about.group: sum(a.group == about.group for a in abouts) for about in abouts}
     heads = [a.group if widths[a.group] == 1 else f"{a.group} {a.part}" for a in abouts]
-    lines = [["Method", "", "Origin", *heads], ["---"] * 3 + ["---:"] * len(heads)]
+    lines = [["Method", "", "Origin", *map(in_markdown, heads)], ["---"] * 3 + ["---:"] * len(heads)]
     for row in section.rows:
         cells = []
         for name in section.columns:
             shown = text(section, row, name)
             cells.append(f"**{shown}**" if best(section, row, name) else shown)
-        lines.append([row.method, row.mark, row.origin, *cells])
+        lines.append([in_markdown(row.method), row.mark, in_markdown(row.origin), *cells])
     return [f"| {' | '.join(line)} |" for line in lines]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from engine.run import CONFIGS, composed, first_stage, key, run
+from engine import identity
+from engine.run import CONFIGS, composed, first_stage, run
 from engine.tables import compare as comparison
 from engine.tables import cost
 from engine.tables.intervals import over_seeds
@@ -137,7 +138,7 @@ def test_the_vanilla_row_is_the_stage_one_of_the_others(preset: str):
     vanilla = composed("train", ["experiment=imdb_wiki/vanilla", *said])
     stage1 = first_stage(composed("train", ["experiment=imdb_wiki/bmc", "seed=2", *said]))
     assert stage1 is not None
-    assert key(stage1, None) == key(vanilla, None)
+    assert identity.parts(stage1) == identity.parts(vanilla)
 
 
 @pytest.mark.parametrize("name", TABLES)
