@@ -32,6 +32,12 @@ TABLES = "engine.tables"  # nor does anything in there
 
 def version(names: Iterable[str]) -> str:
     """A hash of the definitions behind these classes and functions, and behind the loop."""
+    definitions = sorted({text for module in reached(names) for text in _read(module)[0]})
+    return hashlib.sha256("\n".join(definitions).encode()).hexdigest()
+
+
+def reached(names: Iterable[str]) -> set[str]:
+    """The modules behind them."""
     found: set[str] = set()
     names = list(names)
     waiting = [*ALWAYS, *(_home(name) for name in names)]
@@ -43,8 +49,7 @@ def version(names: Iterable[str]) -> str:
             continue
         found.add(module)
         waiting += _read(module)[1]
-    definitions = sorted({text for module in found for text in _read(module)[0]})
-    return hashlib.sha256("\n".join(definitions).encode()).hexdigest()
+    return found
 
 
 def _home(name: str) -> str:

@@ -273,7 +273,8 @@ def _rows(
         images = fabric.to_device(batch["input"]).to(memory_format=form)
         with fabric.autocast():
             features = model.features(images)
-        rows = {"features": features.float().cpu().numpy().astype(cfg.features.dtype)}
+        with np.errstate(over="ignore"):  # what overflows is named where it is written
+            rows = {"features": features.float().cpu().numpy().astype(cfg.features.dtype)}
         rows |= {name: batch[name].numpy() for name in ("target", "mask") if name in batch}
         for place in range(len(features)):
             yield {name: array[place] for name, array in rows.items()}

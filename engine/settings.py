@@ -85,6 +85,7 @@ TRAIN = {
     "backbone": either(MAPPING, NOTHING),
     "backbone.experiment": TEXT,
     "backbone.seed": INDEX,
+    "backbone.released": either(TEXT, NOTHING),
     "backbone.overrides": list_of(TEXT),
     "freeze_bn": FLAG,
     "choose": either(MAPPING, NOTHING),
@@ -201,7 +202,7 @@ CLOSED = ("trainer", "select", "features", "log", "optim")  # groups that hold n
 def check(cfg: DictConfig, script: str = "train") -> None:
     """Refuse a config with a value that its settings cannot have; all of them are named."""
     plain, rules = targets.plain(cfg), RULES.get(script.split("/")[0], {})
-    problems = [*_ruled(plain, rules), *_of_a_kind(plain, rules, script)]
+    problems = [*_ruled(plain, rules, script), *_of_a_kind(plain, rules, script)]
     if script == "train" and not problems:
         targets.check(plain, plain.get("trust"))
         trust = plain.get("trust")
@@ -220,12 +221,12 @@ def leaves(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(value, where)
 
 
-def _ruled(plain: dict, rules: Mapping[str, Rule]) -> Iterator[str]:
+def _ruled(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[str]:
     for place, value in leaves(plain):
         rule = _rule(place, rules)
-        if value == "???":
+        if value == "???" and script == "train":
             yield f"{place}: it must be given, e.g. {place}=..."
-        elif rule is not None and not rule.holds(value):
+        elif value != "???" and rule is not None and not rule.holds(value):
             yield f"{place}: expected {rule.what}; got {value!r}.{nearest(value, rule.names)}"
 
 

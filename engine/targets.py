@@ -31,6 +31,7 @@ LIST = {
     "engine.benchmarks.bodies.metrics": "BodyMetrics",
     "engine.benchmarks.bodies.poses": "Coordinates PoseLoss batch_prior mixture_prior noise",
     "engine.benchmarks.bodies.task": "MeshRecovery",
+    "engine.benchmarks.bodies.terms": "Released Spin",
     "numpy": "arange linspace",
     "torch.optim": "Adam AdamW SGD",
 }

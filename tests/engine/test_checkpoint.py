@@ -41,7 +41,7 @@ def test_full_disk_keeps_the_previous_one(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
-        OSError, match=r"last\.pt.*No space left.*the previous one is kept"
+        OSError, match=r"last\.pt.*No space left.*what was there before is kept"
     ) as error:
         checkpoint.write(path, {"epoch": 2})
     assert error.value.errno == errno.ENOSPC

@@ -6,10 +6,12 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 
+from datasets import AgeDataset
 from engine import checkpoint, features
 from engine.run import make_fabric, run
-from tests.engine.tiny import TinyNet, config
+from tests.engine.tiny import SIZE, TinyNet, config, write_faces
 
 STAGE2 = "imdb_wiki/bmc"
 
@@ -79,6 +81,8 @@ def test_epochs_go_through_the_views(tmp_path: Path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["features"] = np.arange(2 * 5 * 3).reshape(2, 5, 3)
         file["target"] = np.arange(2.0)[:, None, None] * 10 + np.arange(5.0)[:, None]
+        views = [{name: file[name][view] for name in ("features", "target")} for view in (0, 1)]
+        file["sums"] = np.stack([features.row_sums(view) for view in views])
     table = features.FeatureTable(tmp_path / "a.h5", 5)
     for epoch in (0, 1, 2):
         batch = table.__getitems__([(epoch, 4), (epoch, 1)])
@@ -106,3 +110,53 @@ def test_cached_features_need_frozen_batch_norm(faces: Path, tmp_path: Path):
         run(config(faces, tmp_path, STAGE2, "features=cached", "freeze_bn=false"))
     with pytest.raises(ValueError, match=r"features=cached needs a frozen backbone.*backbone=None"):
         run(config(faces, tmp_path, "imdb_wiki/vanilla", "features=cached"))
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "cut", "older"])
+def test_damaged_features_are_named_and_made_again_as_the_message_says(
+    damage: str, faces: Path, tmp_path: Path
+):
+    cfg = config(faces, tmp_path, STAGE2, "features=cached")
+    first = run(cfg)
+    (path,) = (tmp_path / "features").glob("*/train.h5")
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:3000])
+    else:
+        with h5py.File(path, "r+") as file:
+            if damage == "zeroed":
+                file["features"][0, 3:5] = 0
+            else:
+                del file["sums"]
+    cfg.rerun = True
+    with pytest.raises(ValueError, match=r"train\.h5: .*Remove .*train\.h5 and start the same"):
+        run(cfg)
+    path.unlink()
+    assert run(cfg)["metrics"] == first["metrics"]
+
+
+def test_other_images_make_the_features_again(tmp_path: Path, capsys: pytest.CaptureFixture):
+    data = write_faces(tmp_path / "data")
+    cfg = config(data, tmp_path, STAGE2, "features=cached", "trainer.epochs=1")
+    cfg.backbone.overrides = ["trainer.epochs=0"]
+    run(cfg)
+    (path,) = (tmp_path / "features").glob("*/train.h5")
+    before = path.stat().st_mtime_ns
+    image = data / "imdb_wiki" / "faces" / "train0.jpg"
+    image.write_bytes((data / "imdb_wiki" / "faces" / "train1.jpg").read_bytes())
+    done = run(cfg)
+    assert path.stat().st_mtime_ns != before
+    said = capsys.readouterr().err
+    assert "features made again, as images changed" in said
+    assert "run again, as images" in said
+    assert done["folder"] != ""
+
+
+def test_features_that_are_not_finite_are_named(faces: Path, tmp_path: Path):
+    cfg = config(faces, tmp_path, STAGE2, "features=cached", "features.dtype=float16")
+    model = TinyNet()
+    with torch.no_grad():
+        model.bn.weight.fill_(1e9)  # more than float16 holds
+    fabric = Fabric(accelerator="cpu", devices=1)
+    splits = {"val": AgeDataset(cfg.dataset.csv, cfg.dataset.root, "val", SIZE)}
+    with pytest.raises(ValueError, match=r"features of images .*not finite as float16"):
+        features.tables(fabric, cfg, model, splits, None)

@@ -21,7 +21,8 @@ def test_seeds_share_stage_one_and_can_be_evaluated(
     assert len(list((tmp_path / "imdb_wiki" / "vanilla" / "laptop").iterdir())) == 1
 
     capsys.readouterr()
-    evaluate.main(composed("evaluate", [f"run={places[1]}", "split=val", "accelerator=cpu"]))
+    said = [f"run={places[1]}", "split=val", "accelerator=cpu", "trust=[tests]"]
+    evaluate.main(composed("evaluate", said))
     assert "val/bmae" in capsys.readouterr().out
     again = json.loads((places[1] / "evaluation_best_val.json").read_text())
     done = json.loads((places[1] / "metrics.json").read_text())["metrics"]

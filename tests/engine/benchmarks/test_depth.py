@@ -187,13 +187,13 @@ def test_figures_are_drawn_from_finished_runs(rooms: Path, tmp_path: Path):
         row: [run(depth_config(rooms, tmp_path, f"nyud2/{name}", "features=cached"))["folder"]]
         for row, name in (("Vanilla", "vanilla"), ("GAI", "gai"))
     }
-    cfg = composed("table", ["table=nyud2", "name=nyud2_tiny"])
+    cfg = composed("table", ["table=nyud2", "name=nyud2_tiny", "trust=[tests]"])
     paths = draw(cfg, runs, tmp_path / "figures")
     assert {path.name for path in paths} == {
         f"nyud2_tiny_{kind}.{ending}" for kind in ("gain", "panel") for ending in ("png", "pdf")
     }
     assert all(path.stat().st_size > 5000 for path in paths)
-    rmse, depths = Maps(Path(runs["GAI"][0])).rmse_per_bin()
+    rmse, depths = Maps(Path(runs["GAI"][0]), ["tests"]).rmse_per_bin()
     assert rmse.shape == (100,)
     assert len(depths) == 3
     assert draw(cfg, {"GAI": runs["GAI"]}, tmp_path) == []

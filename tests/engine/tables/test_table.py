@@ -1,15 +1,16 @@
 """A table is data; its Markdown, CSV and LaTeX come from the JSON."""
 
 import csv
-import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine import provenance
+from engine import provenance, records
 from engine.tables import table as tables
+from engine.tables.report.gather import read
 
 TABLE = {
     "rows": {
@@ -36,7 +37,7 @@ def test_cell_is_mean_and_sample_deviation():
 def test_every_format_is_written(tmp_path: Path):
     paths = tables.write(TABLE, tmp_path, "imdb_wiki")
     assert [path.name for path in paths] == [f"imdb_wiki.{f}" for f in ("md", "csv", "tex", "json")]
-    assert json.loads(paths[3].read_text()) == TABLE
+    assert records.read(paths[3], "") == TABLE
     markdown = paths[0].read_text().splitlines()
     assert markdown[0] == "|  | bmae | mae |"
     assert markdown[3] == "| BMC | 13.00 ± 1.000 (12.69) | - |"
@@ -102,3 +103,28 @@ def test_a_command_keeps_only_the_last_name_of_a_path():
     said = "python scripts/table.py dataset.root=/home/a/nyud2 x=[/b/c,d/e] paths.outputs=outputs/f"
     kept = "python scripts/table.py dataset.root=.../nyud2 x=[.../c,d/e] paths.outputs=outputs/f"
     assert provenance.without_places(said) == kept
+
+
+def test_names_from_elsewhere_are_no_html_and_no_code():
+    name = "<script>alert(1)</script> | a_b [x](y) 100%"
+    entry = tables.cell([1.0])
+    table = {"rows": {name: {"bmae": entry}}, "meta": {}}
+    (line,) = [line for line in tables.render(table).splitlines() if "alert" in line]
+    assert "<script" not in line
+    assert len(re.findall(r"(?<!\\)\|", line)) == 3  # two cells
+    assert r"a\_b" in tables.render(table, "tex")
+    assert r"100\%" in tables.render(table, "tex")
+
+
+def test_a_diverged_run_is_a_mark_not_a_number():
+    entry = tables.cell([1.0, tables.DIVERGED, 2.0], paper=3.0)
+    assert (entry["mean"], entry["diverged"]) == (None, 1)
+    table = {"rows": {"BMC": {"bmae": entry}}, "meta": {}}
+    assert "| BMC | diverged (3.000) |" in tables.render(table)
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[1]", '{"rows": {}, "checksum": "0"}'])
+def test_a_damaged_table_is_named(text: str, tmp_path: Path):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=r"a\.json: .*Make that table again, or remove"):
+        read(tmp_path / "a.json", "")
