@@ -73,9 +73,7 @@ def bounded(data: bytes, source: Path | str, max_pixels: int = MAX_PIXELS) -> ND
     return np.frombuffer(data if shape is not None else b"", np.uint8)
 
 
-def decode(
-    data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIXELS
-) -> NDArray[np.uint8]:
+def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """(S, S, 3) uint8 RGB image from encoded bytes; `source` is what an error names."""
     encoded, shape = bounded(data, source, max_pixels), jpeg_shape(data)
     factor, extent = 1, None

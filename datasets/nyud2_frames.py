@@ -96,7 +96,8 @@ class MatFrames:
                     f"{mat}: expected `images` and `depths`, {sorted(missing)} missing; it holds "
                     f"{sorted(file)[:6]}. Fetch nyu_depth_v2_labeled.mat."
                 )
-            shapes = [getattr(file[name], "shape", ()) for name in ("images", "depths")]
+            names = ("images", "depths")
+            shapes: list[Any] = [getattr(file[name], "shape", ()) for name in names]
             if len(shapes[0]) != 4 or len(shapes[1]) != 3 or shapes[0][1] != 3:
                 raise ValueError(
                     f"{mat}: expected images (P, 3, W, H) and depths (P, W, H), got {shapes[0]} "

@@ -68,7 +68,7 @@ def finished_run(
     train = build.dataset(cfg, "train")
     labels, counts = train.labels, getattr(train, "label_counts", None)
     backbone = None if cfg.backbone is None else Path(cfg.backbone.checkpoint)
-    known = None if backbone is None else cfg.backbone.get("digest")
+    known = (cfg.backbone or {}).get("digest")
     if backbone is not None and known not in (None, identity.file_digest(backbone)):
         raise ValueError(
             f"{backbone}: stage 1 is gone or has been trained again since {folder} was made on it. "

@@ -42,6 +42,9 @@ def parts(cfg: DictConfig, stage1: str | None = None) -> dict[str, str]:
     """{part: hash}; stage1 stands for the weights that the run builds on."""
     plain = targets.plain(cfg)
     content, resume = plain.get("images") == "content", plain["resume"]
+    released = (plain.get("backbone") or {}).get("released")
+    if released is not None:  # told apart by content, however large
+        stage1 = file_digest(Path(released), large=None)
     for key in ELSEWHERE:
         plain.pop(key, None)
     for key in MACHINE:

@@ -45,8 +45,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     """
     check(cfg)
     stage1 = first_stage(cfg)
-    backbone = released_backbone(cfg)
-    weights = None if backbone is None else identity.file_digest(backbone, large=None)
+    backbone, weights = released_backbone(cfg), None
     if stage1 is not None:
         backbone, weights = weights_of(run(stage1))
     found = identity.parts(cfg, weights)
@@ -86,7 +85,9 @@ def run(cfg: DictConfig) -> dict[str, Any]:
 def converged(done: dict[str, Any]) -> dict[str, Any]:
     """A finished run, unless it diverged: then there is no result, and the error says so."""
     if done.get("divergence"):
-        raise FloatingPointError(f"{done['divergence']} No result; {AGAIN.lower()}.")
+        raise FloatingPointError(
+            f"the run diverged: {done['divergence']} There is no result; {AGAIN.lower()}."
+        )
     return done
 
 
@@ -98,8 +99,9 @@ def weights_of(stage1: dict[str, Any]) -> tuple[Path, str | None]:
 
 def save_config(cfg: DictConfig, place: Path, backbone: Path | None) -> None:
     """config.yaml, resolved, with the very checkpoint of stage 1 that the run builds on."""
-    resolved = OmegaConf.create(targets.plain(cfg))
-    del resolved.trust  # whoever reads it decides anew
+    plain = targets.plain(cfg)
+    plain.pop("trust")  # whoever reads it decides anew
+    resolved: Any = OmegaConf.create(plain)
     if backbone is not None:
         resolved.backbone.checkpoint = str(backbone)
         resolved.backbone.digest = identity.file_digest(backbone)
@@ -148,8 +150,7 @@ def first_stage(cfg: DictConfig) -> DictConfig | None:
 
 def result(cfg: DictConfig) -> dict[str, Any] | None:
     """What `run` would find, if the run is there; a diverged one has no metrics."""
-    stage1, backbone = first_stage(cfg), released_backbone(cfg)
-    weights = None if backbone is None else identity.file_digest(backbone, large=None)
+    stage1, weights = first_stage(cfg), None
     if stage1 is not None:
         done = result(stage1)
         if done is None or done.get("divergence"):

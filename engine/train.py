@@ -336,7 +336,7 @@ class Loop:
             reports |= {f"{split}/{key}": value for key, value in report.items()}
         implausible = getattr(self.objective, "implausible", None)
         if implausible is not None and (reason := implausible(reports, self.labels)):
-            raise FloatingPointError(f"the run diverged: {reason}. {LOWER}")
+            raise FloatingPointError(f"{reason}. {LOWER}")
         if not self.fabric.is_global_zero:
             return
         if keep:

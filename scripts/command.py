@@ -72,7 +72,7 @@ def guarded(start: Callable[[], Any]) -> Any:
 def paragraph(error: BaseException) -> str:
     """What went wrong, in words; an error that we did not foresee is named."""
     from hydra.errors import HydraException
-    from torch.multiprocessing import ProcessRaisedException
+    from torch.multiprocessing.spawn import ProcessRaisedException
 
     text = str(error).strip()
     if isinstance(error, ProcessRaisedException):  # the last line of another process's traceback

@@ -10,11 +10,10 @@ from unittest import mock
 
 import numpy as np
 import torch
-from hydra.utils import instantiate
 from torch import nn
 
 from datasets import depth as maps
-from engine import build
+from engine import build, targets
 from engine.run import composed
 from losses import GaussianMixture
 from metrics import DepthMetrics, depth_report
@@ -143,7 +142,7 @@ def steps(root: Path | None, work: Path, lines: Lines) -> None:
         cfg = configured(row)
         loss, weights = build._loss(cfg, *labels(counts))
         own = Map(start)
-        whole = instantiate(cfg.objective, model=own, loss=loss, weights=weights)
+        whole = targets.make(cfg.objective, model=own, loss=loss, weights=weights)
         value, _ = whole({"input": torch.zeros(2), "target": depth, "meta": {}})
         value.backward()
         lines.add(f"{row}, training step: loss", value, heard.values[0], FLOAT32)
@@ -234,7 +233,7 @@ def network(root: Path | None, work: Path, lines: Lines) -> None:
         title = f"depth network from a checkpoint of their save_checkpoint, {name}"
         lines.add(title, own, theirs, FLOAT32)
     cfg = configured("vanilla")
-    objective = instantiate(
+    objective = targets.make(
         cfg.objective, model=model, loss=build._loss(cfg, *labels(np.ones(100)))[0]
     )
     report = DepthMetrics()

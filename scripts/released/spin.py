@@ -15,14 +15,13 @@ import numpy as np
 import scipy
 import smplx.body_models
 import torch
-from hydra.utils import instantiate
 from PIL import Image
 from smplx.utils import SMPLOutput, Struct
 from torch import nn
 
 from datasets import crops, ihmr
 from datasets.crops import View
-from engine import build
+from engine import build, targets
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.run import composed
 from metrics import pa_mpjpe
@@ -204,7 +203,7 @@ def objective_of(overrides: list[str], folder: Path) -> tuple[Any, torch.Tensor,
     camera = torch.tensor([0.9, 0.0, 0.1]) + 0.1 * torch.rand(12, 3, generator=generator)
     labels = true["pose"].numpy()
     loss = build._loss(cfg, labels, None)[0]
-    objective = instantiate(cfg.objective, model=nn.Identity(), loss=loss)
+    objective = targets.make(cfg.objective, model=nn.Identity(), loss=loss)
     return objective, torch.cat([pose, shape, camera], 1), target
 
 

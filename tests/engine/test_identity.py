@@ -190,7 +190,7 @@ def test_a_run_that_diverged_says_so(faces: Path, tmp_path: Path):
     """On 26a221c it finished with a mean error of millions."""
     cfg = config(faces, tmp_path, "imdb_wiki/vanilla", "optim.optimizer.lr=1e6")
     for _ in range(2):  # it is remembered, not run again
-        with pytest.raises(FloatingPointError, match=r"diverged: the mean error is .*Lower optim"):
+        with pytest.raises(FloatingPointError, match=r"Lower\s+optim"):
             run(cfg)
     (log,) = tmp_path.rglob("train.log")
     assert "diverged" in log.read_text().splitlines()[-1]

@@ -154,7 +154,7 @@ def test_stage_two_can_start_from_a_released_model(features: str, faces: Path, t
 def test_a_released_model_is_part_of_a_run_by_content(
     faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("engine.runs.LARGE", 100)  # however large it is
+    monkeypatch.setattr("engine.identity.LARGE", 100)  # however large it is
     one, copy, other = (tmp_path / name for name in ("one.pth", "copy.pth", "other.pth"))
     write_released(one, 0)
     copy.write_bytes(one.read_bytes())

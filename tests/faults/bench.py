@@ -1,0 +1,115 @@
+"""A workbench for faults: tiny data, and scripts in forked processes that need not import again."""
+
+import os
+import resource
+import runpy
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from engine import ROOT
+from tests.engine.tiny import SIZE, write_faces
+
+MODEL = ("model._target_=tests.engine.tiny.TinyNet", "~model.pretrained", "~model.drop_connect")
+TINY = (
+    *("experiment=imdb_wiki/vanilla", "preset=laptop", *MODEL, "trust=[tests]"),
+    *("trainer.epochs=2", "trainer.batch_size=24", "trainer.workers=0", "trainer.accelerator=cpu"),
+    *(f"dataset.size={SIZE}", "trainer.epoch_size=48", "log.figures=false", "log.progress=false"),
+    *("log.draws=0", "trainer.checkpoint_every=1", "log.every=1"),
+)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Bench:
+    """A folder with 48 + 12 + 12 tiny faces; `start` runs a script beside it."""
+
+    def __init__(self, folder: Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.folder, self.outputs = folder, folder / "out"
+        self.data = write_faces(folder / "data")
+
+    def tiny(self, *overrides: str) -> list[str]:
+        places = [f"paths.data={self.data}", f"paths.outputs={self.outputs}"]
+        return [*TINY, *places, *overrides]
+
+    def train(self, *overrides: str, **options) -> Done:
+        return self.wait(self.start("train", *self.tiny(*overrides), **options))
+
+    def start(self, script: str, *arguments: str, limit: int = 0) -> int:
+        """The id of a process of its own session; limit: the largest file it may write."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        child = os.fork()
+        if child:
+            return child
+        code = 70
+        try:
+            os.setsid()
+            os.environ.pop("HYDRA_FULL_ERROR", None)
+            for number, name in ((1, "stdout"), (2, "stderr")):
+                os.dup2(os.open(self.folder / name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), number)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.path[0] = str(ROOT / "scripts")
+            sys.argv = [str(ROOT / "scripts" / f"{script}.py"), *arguments]
+            if limit:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            code = 0
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+            if isinstance(error.code, str):
+                os.write(2, error.code.encode())
+        except BaseException as error:
+            os.write(2, f"Traceback: {type(error).__name__}: {error}".encode())
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except OSError:
+                    pass
+            os._exit(code)
+
+    def wait(self, child: int) -> Done:
+        _, status = os.waitpid(child, 0)
+        texts = [(self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr")]
+        return Done(os.waitstatus_to_exitcode(status), *texts)
+
+    def kill_when(self, child: int, ready: Callable[[], bool], after: float, number: int) -> bool:
+        """Send a signal some seconds after it is ready; False if it had ended before."""
+        while not ready():
+            if os.waitpid(child, os.WNOHANG)[0]:
+                return False
+            time.sleep(0.01)
+        time.sleep(after)
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return False
+        os.kill(child, number)
+        os.waitpid(child, 0)
+        return True
+
+
+def alive(session: int) -> list[int]:
+    """Processes of a session that are still there, after a moment to end."""
+    for _ in range(100):
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+        if not found:
+            return []
+        time.sleep(0.1)
+    return found
