@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: setup reproduce report test browser-test lint benchmark tensorboard clean
+.PHONY: setup reproduce report test browser-test faults lint benchmark tensorboard clean
 
 setup: .venv/installed
 
@@ -23,6 +23,9 @@ test: setup
 
 browser-test: setup
 	$(RUN) -m pytest tests/browser -rs
+
+faults: setup
+	OMP_NUM_THREADS=1 $(RUN) scripts/faults.py
 
 lint: setup
 	$(RUN) -m ruff check .

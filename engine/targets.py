@@ -32,6 +32,7 @@ LIST = {
     "engine.benchmarks.bodies.poses": "Coordinates PoseLoss batch_prior mixture_prior noise",
     "engine.benchmarks.bodies.task": "MeshRecovery",
     "engine.benchmarks.bodies.terms": "Released Spin",
+    "synthetic.table": "part",
     "numpy": "arange linspace",
     "torch.optim": "Adam AdamW SGD",
 }

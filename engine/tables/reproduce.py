@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
-from hydra.utils import get_method
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from engine import RESULTS, records
+from engine import RESULTS, records, targets
 from engine.run import composed
 from engine.tables import make, report
 from engine.tables import table as tables
@@ -40,7 +39,7 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
         benchmark = table.benchmark
         if program := benchmark.get("program"):  # trained by a program of its own
             settings = list(cfg.get(benchmark.name) or [])
-            work = functools.partial(get_method(program), settings)
+            work = functools.partial(targets.find(program), settings)
             made.append(Part(name, benchmark.seconds.all, work))
             continue
         folder = table.paths.get(benchmark.dataset)  # where its files are, if it has any

@@ -1,5 +1,6 @@
 """A workbench for faults: tiny data, and scripts in forked processes that need not import again."""
 
+import contextlib
 import os
 import resource
 import runpy
@@ -10,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from hydra.core.global_hydra import GlobalHydra
 
 from engine import ROOT
 from tests.engine.tiny import SIZE, write_faces
@@ -56,6 +59,7 @@ class Bench:
         try:
             os.setsid()
             os.environ.pop("HYDRA_FULL_ERROR", None)
+            GlobalHydra.instance().clear()
             for number, name in ((1, "stdout"), (2, "stderr")):
                 os.dup2(os.open(self.folder / name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), number)
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -73,10 +77,8 @@ class Bench:
             os.write(2, f"Traceback: {type(error).__name__}: {error}".encode())
         finally:
             for stream in (sys.stdout, sys.stderr):
-                try:
+                with contextlib.suppress(OSError):
                     stream.flush()
-                except OSError:
-                    pass
             os._exit(code)
 
     def wait(self, child: int) -> Done:

@@ -176,12 +176,16 @@ def files() -> list[Fault]:
         change = text_into("metrics.json", text)
         faults.append(damage(f"metrics.json {name}", change, "rerun=true"))
     for file in ("last.pt", "best.pt"):
-        for share in (0.0, 0.3, 0.9):
-            faults.append(damage(f"{file} kept to {share:.0%}", cut(file, share), "rerun=true"))
+        faults += [
+            damage(f"{file} kept to {share:.0%}", cut(file, share), "rerun=true")
+            for share in (0.0, 0.3, 0.9)
+        ]
         faults.append(damage(f"{file} with a changed byte", flip(file), "rerun=true"))
         faults.append(damage(f"{file} gone", gone(file), "rerun=true"))
-    for file in ("predictions.npz", "config.yaml", "identity.json", "train.log", "lock"):
-        faults.append(damage(f"{file} gone", gone(f"../{file}"), "rerun=true"))
+    faults += [
+        damage(f"{file} gone", gone(f"../{file}"), "rerun=true")
+        for file in ("predictions.npz", "config.yaml", "identity.json", "train.log", "lock")
+    ]
     faults.append(
         damage("metrics.json cut", text_into("metrics.json", '{"metrics": {'), "rerun=true")
     )
@@ -389,7 +393,7 @@ def resources() -> list[Fault]:
         )
 
     def diverged(bench: Bench) -> tuple[str, bool, bool]:
-        return refused(bench.train("optim.optimizer.lr=1e6"), "optim.optimizer.lr", "No result")
+        return refused(bench.train("optim.optimizer.lr=1e6"), "optim.optimizer.lr", "no result")
 
     faults = {"outputs is a file": unwritable, "no data": no_data, "no GPU": gpu}
     faults |= {"an empty shot group": empty_group, "a learning rate of a million": diverged}
@@ -424,10 +428,8 @@ def process(moments: int) -> list[Fault]:
             hit = bench.kill_when(child, ready, after, sign)
             left = alive(child)
             done = bench.train(*more)
-            pair = [
-                json.loads(next(b.outputs.rglob("metrics.json")).read_text())
-                for b in (bench, whole)
-            ]
+            made = [next(b.outputs.rglob("metrics.json")) for b in (bench, whole)]
+            pair = [json.loads(path.read_text()) for path in made]
             same = pair[0]["metrics"] == pair[1]["metrics"]
             temporary = [p for form in TEMPORARY for p in bench.outputs.rglob(form)]
             good = done.code == 0 and same and not left and not temporary
@@ -458,10 +460,8 @@ def replay(
         except Exception as error:
             happened, lost, good = f"{type(error).__name__}: {error}"[:150], True, False
         line = " ".join(happened.split())
-        say(
-            f"{'ok ' if good else 'BAD'} {fault.kind:9} {fault.name:45} -> {line} -> {'lost' if lost else 'not lost'}"
-        )
-        found.append(
-            {"kind": fault.kind, "fault": fault.name, "happened": line, "lost": lost, "good": good}
-        )
+        end = "lost" if lost else "not lost"
+        say(f"{'ok ' if good else 'BAD'} {fault.kind:9} {fault.name:45} -> {line} -> {end}")
+        about = {"kind": fault.kind, "fault": fault.name, "happened": line}
+        found.append({**about, "lost": lost, "good": good})
     return found

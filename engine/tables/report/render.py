@@ -149,7 +149,8 @@ def _table(section: Section) -> list[str]:
     abouts = [column(section.benchmark, name) for name in section.columns]
     widths = {about.group: sum(a.group == about.group for a in abouts) for about in abouts}
     heads = [a.group if widths[a.group] == 1 else f"{a.group} {a.part}" for a in abouts]
-    lines = [["Method", "", "Origin", *map(in_markdown, heads)], ["---"] * 3 + ["---:"] * len(heads)]
+    head = ["Method", "", "Origin", *map(in_markdown, heads)]
+    lines = [head, ["---"] * 3 + ["---:"] * len(heads)]
     for row in section.rows:
         cells = []
         for name in section.columns:
