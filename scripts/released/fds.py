@@ -45,17 +45,36 @@ def of_ages(root: Path | None, work: Path, lines: Lines) -> None:
     clone = age.open_clone(root)
     module = clone.load("fds")
     cfg = composed("train", ["experiment=imdb_wiki/fds", "preset=official"])
-    own = targets.make(cfg.model.smoothing)(WIDTH)
-    rows, other = [], []
-    for seed in (0, 1):
-        labels = torch.from_numpy(age.ages(6000, oldest=98, seed=seed)).float()
-        features = torch.randn(6000, WIDTH, generator=torch.Generator().manual_seed(seed))
-        features = features * (1 + labels[:, None] / 50) + labels[:, None] / 20
-        rows.append((features, labels[:, None]))
-        other.append((features, labels[:, None] if seed else labels))
-    with clone.running():
-        made = theirs.FDS(WIDTH, bucket_num=100, bucket_start=0, kernel="gaussian", ks=5, sigma=2)
-    compare(lines, "ages", made, own, clone, rows, other, 0)
+    smoothed = []
+    for gaps in (False, True):
+        epochs = []
+        for seed in (0, 1):
+            labels = torch.arange(6000).float() % 100
+            labels = torch.from_numpy(age.ages(6000, 98, seed)).float() if gaps else labels
+            features = torch.randn(6000, WIDTH, generator=torch.Generator().manual_seed(seed))
+            features = features * (1 + labels[:, None] / 50) + labels[:, None] / 20
+            column = labels[:, None] if seed else labels  # as each of their methods wants it
+            epochs.append({"ours": (features, labels[:, None]), "theirs": (features, column)})
+        with clone.running():
+            theirs = module.FDS(WIDTH, 100, 0, kernel="gaussian", ks=5, sigma=2)
+        own = targets.make(cfg.model.smoothing)(WIDTH)
+        if not gaps:
+            compare(lines, "ages", theirs, own, clone, epochs)
+            continue
+        own(*epochs[0]["ours"])
+        own.end_epoch()
+        with clone.running():
+            theirs.update_running_stats(*epochs[0]["theirs"], 0)
+            theirs.update_last_epoch_stats(1)
+            smoothed = theirs.smooth(*(x.clone() for x in epochs[1]["theirs"]), 1)
+        lines.add(
+            "FDS of ages with gaps: smoothed features",
+            own(*epochs[1]["ours"]),
+            smoothed,
+            1e-5,
+            deviation="FDS",
+            bound=0.5,
+        )
 
 
 def of_depths(root: Path | None, work: Path, lines: Lines) -> None:
@@ -64,7 +83,7 @@ def of_depths(root: Path | None, work: Path, lines: Lines) -> None:
     theirs = clone.load("models.fds")
     cfg = composed("train", ["experiment=nyud2/fds", "preset=official"])
     own = targets.make(cfg.model.smoothing)(WIDTH)
-    rows, other = [], []
+    epochs = []
     for seed in (0, 1):
         rng = np.random.default_rng(seed)
         levels = rng.integers(18, 256, (2, 1, 60, 80))  # of 8 bits, as training depths are

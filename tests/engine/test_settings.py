@@ -11,7 +11,7 @@ from tests.engine.tiny import config
 
 WRONG = {
     "select.metric=nope": "select.metric: 'nope' is not reported; mae",
-    "select.metric=bmae_few": "Did you mean bmae_few",
+    "select.metric=bmae_fw": "Did you mean bmae_few",
     "select.mode=nope": "select.mode: expected one of min, max; got 'nope'",
     "select.mode=mim": "Did you mean min",
     "select.which=first": "select.which: expected one of best, last",
