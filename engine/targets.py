@@ -1,18 +1,21 @@
 """What a config may name: `_target_` and the names of drawing functions, out of one list.
 
 A config is data, and data may come from elsewhere: a run folder brings its own. So nothing is
-imported or called because a file says so. A name is on the list below, or in a package that the
-user of this command trusts (`trust=[my_package]`, which is never read from a run folder); every
+imported or called because a file says so. A name is on the list below, in this
+checkout's own configs/, or in a package that the user of this command trusts (`trust=[my_package]`, which is never read from a run folder); every
 node is resolved and looked through, nested nodes too, before its first part is made.
 """
 
 import difflib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import OmegaConf
+
+from engine import CONFIGS
 
 LIST = {
     "datasets": "AgeDataset BodyDataset DepthDataset",
@@ -83,7 +86,7 @@ def calls(config: Any) -> list[str]:
 
 def known(name: Any, trust: Trust = None, place: str = "") -> str:
     """The name, if it is on the list or in a trusted package."""
-    if isinstance(name, str) and (name in NAMES or _trusted(name, trust)):
+    if isinstance(name, str) and (name in NAMES or _trusted(name, trust) or name in _configured()):
         return name
     where = f"{place}: " if place else ""
     near = difflib.get_close_matches(str(name), sorted(NAMES), 1)
@@ -93,6 +96,13 @@ def known(name: Any, trust: Trust = None, place: str = "") -> str:
         "called. If it is code of your own, say so on the command line: trust=[its_package]. A run "
         "folder from elsewhere can name any code; trust only what you have read."
     )
+
+
+@functools.cache
+def _configured() -> frozenset[str]:
+    """The names in this checkout's own configs/, which are as much its code as its Python is."""
+    files = (OmegaConf.to_container(OmegaConf.load(path)) for path in CONFIGS.rglob("*.yaml"))
+    return frozenset(str(name) for content in files for _, name in named(content))
 
 
 def named(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
