@@ -1,9 +1,10 @@
 """What a config may name: `_target_` and the names of drawing functions, out of one list.
 
 A config is data, and data may come from elsewhere: a run folder brings its own. So nothing is
-imported or called because a file says so. A name is on the list below, in this
-checkout's own configs/, or in a package that the user of this command trusts (`trust=[my_package]`, which is never read from a run folder); every
-node is resolved and looked through, nested nodes too, before its first part is made.
+imported or called because a file says so. A name is on the list below, in this checkout's own
+configs/, or in a package that the user of this command trusts (`trust=[my_package]`, which is never
+read from a run folder); every node is resolved and looked through, nested nodes too, before its
+first part is made.
 """
 
 import difflib
