@@ -28,7 +28,10 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """A checkpoint that `write` made; anything else is an error that names the file."""
-    content = read_plain(path)
+    try:
+        content = read_plain(path)
+    except ValueError as error:
+        raise ValueError(f"{error} If it is this run's own, rerun=true trains it again.") from error
     _check_sums(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = (

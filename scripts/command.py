@@ -46,7 +46,21 @@ def command(config: str) -> Callable[[Callable[[DictConfig], Any]], Callable[...
             if cfg is not None:
                 return checked(cfg)
             help_if_wanted(sys.modules[main.__module__].__doc__ or "", config)
-            return guarded(start(checked))
+            failed: list[Exception] = []
+
+            def told_once(cfg: DictConfig) -> Any:
+                try:  # what goes through Hydra is told by Hydra, too
+                    return checked(cfg)
+                except Exception as error:
+                    failed.append(error)
+
+            def whole() -> Any:
+                done = start(wraps(main)(told_once))()
+                if failed:
+                    raise failed[0]
+                return done
+
+            return guarded(whole)
 
         return run
 
