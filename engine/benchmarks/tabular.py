@@ -267,6 +267,8 @@ def figures(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
     for ax in axes:
         ax.axhline(0, color="#999999", linewidth=0.8)
         ax.set_yscale("symlog", linthresh=20)  # a few networks are off by hundreds
+        ax.margins(y=0.1)
+        ax.autoscale_view()
     axes[0].set(xscale="symlog", xlabel="|skewness| of the labels", ylabel="gain in bRMSE [%]")
     axes[1].set(xlabel="gain that diagnose foresees [%]")
     axes[0].legend(fontsize=7)
