@@ -57,7 +57,9 @@ def defaults(name: str) -> dict[str, str]:
     content: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{name}.yaml"))
     pairs = [entry for entry in content["defaults"] if isinstance(entry, dict)]
     items = [item for pair in pairs for item in pair.items()]
-    return {group: choice for group, choice in items if not group.startswith("override ")}
+    return {
+        group: choice for group, choice in items if not group.startswith(("override ", "hydra"))
+    }
 
 
 def chosen(name: str) -> list[str]:

@@ -10,17 +10,15 @@ Most settings are of many rows, because that is where tables are read.
 """
 
 import math
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+import torch
+from command import command
+from omegaconf import DictConfig
+from torch import Tensor
 
-import torch  # noqa: E402
-from torch import Tensor  # noqa: E402
-
-from losses import (  # noqa: E402
+from losses import (
     BalancedLoss,
     Batch,
     Bins,
@@ -30,7 +28,7 @@ from losses import (  # noqa: E402
     Huber,
     Laplace,
 )
-from losses.fast import fused  # noqa: E402
+from losses.fast import fused
 
 D64 = torch.float64
 
@@ -49,10 +47,10 @@ def compare(
         loss = BalancedLoss(loss.likelihood, _Labels(target, weight), loss.strength)
     share = torch.ones(len(pred), dtype=D64) if weight is None else weight
     share = share / share.sum()
-    log_p = loss.likelihood.log_prob(target, pred)
-    unit = loss.likelihood.unit
+    likelihood: Any = loss.likelihood
+    log_p, unit = likelihood.log_prob(target, pred), likelihood.unit
     term = torch.autograd.grad(unit * (log_p * share).sum(), pred)[0].abs() + 1e-3 * (
-        unit / loss.likelihood.value.detach() * share[:, None]
+        unit / likelihood.value.detach() * share[:, None]
     )  # what a residual of a thousandth of the scale gives: none is smaller than its rounding
     for rows in torch.arange(len(pred)).split(8192):
         part = loss.rows(pred[rows], target[rows])
@@ -208,12 +206,9 @@ def search(settings: int, seed: int, progress: bool = False) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    given = dict(argument.split("=", 1) for argument in sys.argv[1:])
-    unknown = sorted(set(given) - {"settings", "seed"})
-    if unknown:
-        raise SystemExit(f"expected settings=<number> seed=<number>, got {', '.join(unknown)}")
-    found = search(int(given.get("settings", 10_000)), int(given.get("seed", 0)), progress=True)
+@command("search_losses")
+def main(cfg: DictConfig) -> None:
+    found = search(cfg.settings, cfg.seed, progress=True)
     for name, count in sorted(found.pop("pairs").items()):
         print(f"{count:6d}  {name}")
     for name, value in found.items():

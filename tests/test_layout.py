@@ -42,6 +42,12 @@ def test_a_folder_of_data_is_named_once():
     assert not selects
 
 
+def test_what_is_asked_of_hydra_is_said_once():
+    """But for reproduce.py, whose `table` is no group, so that its config has its own folder."""
+    saying = [path for path in CONFIGS.rglob("*.yaml") if "output_subdir" in path.read_text()]
+    assert sorted(path.stem for path in saying) == ["default", "plain"]
+
+
 @pytest.mark.parametrize("name", sorted(p.stem for p in (CONFIGS / "benchmark").glob("*.yaml")))
 def test_no_source_of_tables_lists_benchmarks(name: str):
     """The report, the figures and the scripts read the benchmark's own file."""
