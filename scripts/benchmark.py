@@ -162,6 +162,44 @@ def losses(bench: Bench) -> list[Row]:
     return rows
 
 
+def compiled(bench: Bench) -> list[Row]:
+    """torch.compile against plain calls, for a batch of depth maps."""
+    bins, mix, maps = depth_priors(bench)
+    rows = []
+    for learn in (False, True):
+        note = f"N = {PIXELS:,}{', sigma learned' if learn else ''}"
+        for name, loss in (("BNI", BNI(bins, 1.0, learn)), ("GAI", GAI(mix, 1.0, learn))):
+            plain = loss.to(bench.device)
+            ours = torch.compile(plain, fullgraph=True)
+            goal = {"time_goal": 1.0}
+            rows.append(bench.compare(f"{name}, {note}", ours, "not compiled", plain, maps, **goal))
+    return rows
+
+
+def threshold(bench: Bench) -> list[Row]:
+    """Where tables begin: a step must not jump."""
+    bins, mix, (pred, target) = depth_priors(bench)
+    few, rows = 4096, []
+    for learn in (False, True):
+        for name, loss in (("BNI", BNI(bins, 1.0, learn)), ("GAI", GAI(mix, 1.0, learn))):
+            loss = loss.to(bench.device)
+            more, fewer = (bench.step(loss, pred[:n], target[:n]) for n in (few + 1, few))
+            name = f"{name}, N = {few + 1:,}{', sigma learned' if learn else ''}"
+            goal = {"time_goal": 1.5}
+            rows.append(bench.take_turns(name, more, f"N = {few:,}", fewer, **goal))
+    return rows
+
+
+def depth_priors(bench: Bench) -> tuple[Bins, GaussianMixture, tuple[Tensor, Tensor]]:
+    """100 bins and 16 components over ten metres, and a batch of depth maps."""
+    g = torch.Generator().manual_seed(0)
+    pred, target = (0.7 + 9.3 * torch.rand(2, PIXELS, 1, generator=g)).to(bench.device)
+    bins = Bins(torch.arange(0.05, 10, 0.1), torch.rand(100, generator=g) + 0.05)
+    deviations = 0.3 + torch.rand(16, 1, 1, generator=g)
+    mix = GaussianMixture(torch.ones(16), 10 * torch.rand(16, 1, generator=g), deviations**2)
+    return bins.to(bench.device), mix.to(bench.device), (pred, target)
+
+
 def synthetic(bench: Bench) -> list[Row]:
     """An epoch of a run: all runs of a method in one program, against one run at a time."""
     config = OmegaConf.load(ROOT / "configs/synthetic.yaml")
@@ -181,7 +219,12 @@ def synthetic(bench: Bench) -> list[Row]:
     return [*rows, Row(name, against, ours, theirs, ours / theirs, time_goal=1 / 25)]
 
 
-SUITES: dict[str, Callable[[Bench], list[Row]]] = {"losses": losses, "synthetic": synthetic}
+SUITES: dict[str, Callable[[Bench], list[Row]]] = {
+    "losses": losses,
+    "compiled": compiled,
+    "threshold": threshold,
+    "synthetic": synthetic,
+}
 
 
 @command("benchmark")

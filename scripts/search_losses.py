@@ -47,10 +47,18 @@ def compare(
         loss = BalancedLoss(loss.likelihood, _Labels(target, weight), loss.strength)
     share = torch.ones(len(pred), dtype=D64) if weight is None else weight
     share = share / share.sum()
+<<<<<<< HEAD
     likelihood: Any = loss.likelihood
     log_p, unit = likelihood.log_prob(target, pred), likelihood.unit
     term = torch.autograd.grad(unit * (log_p * share).sum(), pred)[0].abs() + 1e-3 * (
         unit / likelihood.value.detach() * share[:, None]
+=======
+    log_p = loss.likelihood.log_prob(target, pred)
+    likelihood: Any = loss.likelihood
+    unit, own = likelihood.unit, likelihood.value.detach()
+    term = torch.autograd.grad(unit * (log_p * share).sum(), pred)[0].abs() + 1e-3 * (
+        unit / own * share[:, None]
+>>>>>>> be762c5 (Test what a row is and that a GPU never waits; time compiled losses and the threshold)
     )  # what a residual of a thousandth of the scale gives: none is smaller than its rounding
     for rows in torch.arange(len(pred)).split(8192):
         part = loss.rows(pred[rows], target[rows])

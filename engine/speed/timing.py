@@ -43,7 +43,7 @@ class Bench:
         self, name: str, ours: Loss, against: str, theirs: Loss, data: tuple[Tensor, Tensor], **goal
     ) -> Row:
         """`time_goal`, `memory_goal`: the largest ratio ours / theirs that is good enough."""
-        steps = [self._step(loss, *data) for loss in (ours, theirs)]
+        steps = [self.step(loss, *data) for loss in (ours, theirs)]
         row = self.take_turns(name, steps[0], against, steps[1], **goal)
         if "memory_goal" in goal:
             a, b = (self.peak(step) for step in steps)
@@ -69,7 +69,7 @@ class Bench:
         a, b = (statistics.median(side) * 1e3 for side in zip(*turns, strict=True))
         return Row(name, against, a, b, statistics.median(a / b for a, b in turns), **goal)
 
-    def _step(self, loss: Loss, pred: Tensor, target: Tensor) -> Callable[[], None]:
+    def step(self, loss: Loss, pred: Tensor, target: Tensor) -> Callable[[], None]:
         pred = pred.clone().requires_grad_()
 
         def step() -> None:

@@ -125,6 +125,9 @@ def run_rank(rank: int, folder: str) -> None:
     for name, (loss, dims) in losses().items():
         pred, target = samples(dims)
         results[name] = step(loss, pred[SHARES[rank]], target[SHARES[rank]])
+    if rank == 0:  # evaluates on its own, and waits for nobody
+        alone, (pred, target) = BMC(0.9).eval(), samples(1)
+        results["alone"] = alone(pred, target)
     _, target = samples(3)
     results["gathered"] = gather_rows(target[SHARES[rank]])
     pred, target = samples(1)
@@ -150,6 +153,7 @@ def test_two_ranks_equal_one_process(tmp_path):
             torch.testing.assert_close(
                 rank[f"auto {kind.__name__}"], alone.likelihood.value, rtol=1e-6, atol=0
             )
+    torch.testing.assert_close(ranks[0]["alone"], BMC(0.9)(*samples(1)))
     counts = [share.stop - share.start for share in SHARES]
     for name, (loss, dims) in losses().items():
         whole = step(loss, *samples(dims))

@@ -1,0 +1,177 @@
+"""What counts as a row: weights, swapped arguments, empty batches; the same for every pair, in
+plain calls, under torch.func and compiled."""
+
+import math
+
+import pytest
+import torch
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from losses import (
+    BMC,
+    BNI,
+    BalancedLoss,
+    Batch,
+    Bins,
+    Flat,
+    Gaussian,
+    GaussianMixture,
+    Histogram,
+    Laplace,
+    Subspace,
+    WeightedLoss,
+)
+from losses.checks import check_numbers
+from tests.losses.pairs import D64, EDGES, PAIRS, batch, make, mixture
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_swapped_arguments_are_refused(pair):
+    pred, target = batch(pair, 5)
+    with pytest.raises(ValueError, match=r"swapped\? The order is loss\(pred, target\)"):
+        make(pair)(pred, target.requires_grad_())
+    with pytest.raises(ValueError, match="swapped"):
+        grad(lambda y: make(pair)(pred, y))(target.detach())
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_weights_have_a_gradient(pair):
+    """unit * (row - mean) / sum of the weights, wherever it is asked for."""
+    loss = make(pair)
+    pred, target = batch(pair, 6)
+    weight = torch.linspace(0.5, 1.5, 6, dtype=D64)
+    rows = loss.rows(pred, target, weight)
+    mean = (rows * weight).sum() / weight.sum()
+    expected = loss.likelihood.unit * (rows - mean) / weight.sum()
+    leaf = weight.clone().requires_grad_()
+    leaf_pred = pred.clone().requires_grad_()
+    loss(leaf_pred, target, leaf).backward()
+    torch.testing.assert_close(leaf.grad, expected)
+    torch.testing.assert_close(grad(lambda w: loss(pred, target, w))(weight), expected)
+    torch.compiler.reset()
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    (made,) = torch.autograd.grad(compiled(pred, target, leaf), leaf)
+    torch.testing.assert_close(made, expected)
+
+
+def test_many_weights_have_a_gradient():
+    loss = BNI(Bins(EDGES, EDGES.abs() + 1), 1.0)
+    pred, target = torch.randn(2, 20_000, 1, dtype=D64)
+    weight = torch.rand(20_000, dtype=D64).requires_grad_()
+    (made,) = torch.autograd.grad(loss(pred, target, weight), weight)
+    rows = loss.rows(pred, target)
+    mean = (rows * weight).sum() / weight.sum()
+    torch.testing.assert_close(made, loss.likelihood.unit * (rows - mean) / weight.sum())
+
+
+@pytest.mark.parametrize("pair", [*PAIRS, "weighted"])
+def test_empty_batches_and_negative_weights(pair):
+    loss = WeightedLoss() if pair == "weighted" else make(pair)
+    pred, target = batch("Gaussian Flat 1" if pair == "weighted" else pair, 3)
+    with pytest.raises(ValueError, match="expected at least one row, got an empty batch"):
+        loss(pred[:0], target[:0])
+    with pytest.raises(ValueError, match="weights must not be negative, got -1"):
+        loss(pred, target, torch.tensor([3.0, -1, 1]))
+    value = vmap(lambda w: loss(pred, target, w))(torch.tensor([[3.0, -1, 1]], dtype=D64))
+    assert value.isnan().all()  # where no number can be looked at
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("pair", [p for p in PAIRS if "Categorical" not in p])
+def test_where_nothing_is_read_a_bad_label_makes_the_loss_bad(pair, bad):
+    pred, target = batch(pair, 4)
+    target[1, 0] = bad
+    loss = make(pair)
+    value = vmap(lambda y: loss(pred, y))(target[None])
+    assert not value.isfinite().any()
+    with pytest.raises(ValueError, match=r"targets must be finite; rows \[1\] are not"):
+        check_numbers(target)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian, Laplace])
+@pytest.mark.parametrize("dims", [1, 3])
+def test_a_row_of_weight_zero_is_no_label_of_a_batch(likelihood, dims):
+    pred, target = torch.randn(2, 8, dims, dtype=D64)
+    weight = torch.tensor([1.0, 2, 0, 1, 0, 1, 1, 1], dtype=D64)
+    some = weight > 0
+    loss = BalancedLoss(likelihood(0.8), Batch())
+    fewer = loss(pred[some], target[some], weight[some])
+    torch.testing.assert_close(loss(pred, target, weight), fewer)
+    queue = BalancedLoss(likelihood(0.8), Batch(queue=20))
+    queue(pred, target, weight)
+    other = BalancedLoss(likelihood(0.8), Batch(queue=20))
+    other(pred[some], target[some], weight[some])
+    fewer = other(pred[some], target[some], weight[some])
+    torch.testing.assert_close(queue(pred, target, weight), fewer)
+
+
+def test_vmap_leaves_nothing_batched_in_the_queue():
+    losses = [BMC(1.0, queue=8) for _ in range(2)]
+    parameters, buffers = stack_module_state(losses)
+    pred, target = torch.randn(2, 2, 5, 1)
+
+    def one(parameters, buffers, pred, target):
+        return functional_call(losses[0], (parameters, buffers), (pred, target))
+
+    assert vmap(one)(parameters, buffers, pred, target).shape == (2,)
+    assert losses[0](pred[0], target[0]).isfinite()
+    assert len(losses[0].prior.earlier) == 5
+
+
+def test_a_flat_prior_has_no_full_nll():
+    with pytest.raises(ValueError, match="a flat prior has none"):
+        BalancedLoss(Gaussian(), Flat(), full_nll=True)
+
+
+@pytest.mark.parametrize("edges", [EDGES, torch.tensor([-4.0, -1, 0, 0.5, 4], dtype=D64)])
+def test_no_power_leaves_a_histogram_unchanged(edges):
+    """Also where the prior's bins are not the histogram's, or some are empty."""
+    centers = torch.linspace(-3.9, 3.9, 40, dtype=D64)
+    bins = Bins(centers, (centers < 2).double() * torch.rand(40, dtype=D64), power=0.0)
+    pred = torch.randn(9, len(edges) - 1, dtype=D64)
+    _, target = batch("Histogram Bins 1", 9)
+    histogram = Histogram(edges, soft=0.5)
+    ours, plain = (BalancedLoss(histogram, p)(pred, target) for p in (bins, Flat()))
+    assert torch.equal(ours, plain)
+
+
+def test_a_power_is_of_the_histogram_s_own_bins():
+    edges = torch.tensor([-4.0, 0, 1, 4], dtype=D64)
+    p = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=D64)
+    bins = Bins(torch.tensor([-3.0, -1, 0.5, 2], dtype=D64), p, power=0.5)
+    pred = torch.randn(5, 3, dtype=D64)
+    made = bins.log_evidence(Histogram(edges), pred, pred[:, :1])
+    w = torch.tensor([0.3, 0.3, 0.4], dtype=D64).sqrt()  # two of the four are in one
+    expected = (pred.softmax(-1) * w).sum(-1).log() - p.sqrt().sum().log()
+    torch.testing.assert_close(made, expected)
+
+
+@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize("prior", [Flat, Batch, lambda: mixture(1, torch.float32)])
+def test_a_sigma_below_its_floor_is_the_floor(learn, prior):
+    """However it got there: fixed or learned, in the fast path and in the definition."""
+    loss = BalancedLoss(Gaussian(0.5, learn, floor=0.1), prior())
+    pred, target = torch.randn(2, 7, 1)
+    with torch.no_grad():
+        loss.likelihood.sigma.fill_(0.01)
+    expected = BalancedLoss(Gaussian(0.1, learn, floor=0.1), prior())(pred, target)
+    torch.testing.assert_close(loss(pred, target), expected)
+    torch.testing.assert_close(loss.mean(loss.rows(pred, target), None), expected)
+
+
+def test_a_subspace_is_checked_on_its_own_device():
+    basis = torch.eye(4, 2, device="meta")
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"[Mm]eta"):
+        Subspace(Batch(), basis)  # no number there to check, and no mix of devices
+
+
+def test_a_prior_does_not_share_memory_with_what_it_was_made_of():
+    centers, weights = torch.arange(3.0), torch.ones(3)
+    means, covariances = torch.zeros(1, 1), torch.ones(1, 1, 1)
+    bins, mix = Bins(centers, weights), GaussianMixture(torch.ones(1), means, covariances)
+    centers.fill_(9)
+    means.fill_(9)
+    covariances.fill_(9)
+    assert bins.centers.tolist() == [0, 1, 2]
+    assert mix.means.item() == 0
+    assert mix.covariances.item() == 1
