@@ -185,8 +185,7 @@ def threshold(bench: Bench) -> list[Row]:
             loss = loss.to(bench.device)
             more, fewer = (bench.step(loss, pred[:n], target[:n]) for n in (few + 1, few))
             name = f"{name}, N = {few + 1:,}{', sigma learned' if learn else ''}"
-            goal = {"time_goal": 1.5}
-            rows.append(bench.take_turns(name, more, f"N = {few:,}", fewer, **goal))
+            rows.append(bench.take_turns(name, more, f"N = {few:,}", fewer, time_goal=1.5))
     return rows
 
 

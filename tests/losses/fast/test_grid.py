@@ -6,11 +6,11 @@ import math
 import pytest
 import torch
 
+from engine.speed.search import compare, search
 from losses import BMC, BNI, GAI, BalancedLoss, Bins, Gaussian, GaussianMixture, Huber, Laplace
 from losses.fast import fused
 from losses.fast.fused import FEW_ROWS
 from losses.fast.grid import cells, tabulate
-from scripts.search_losses import compare, search
 from tests.losses.pairs import D64
 
 ROWS = 16 * FEW_ROWS
