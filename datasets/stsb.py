@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from datasets.arrays import read_npz
+
 FILES = {"train": "train_new.tsv", "val": "dev_new.tsv", "test": "test_new.tsv"}
 COLUMNS = ("sentence1", "sentence2", "score")
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]  # S sentences -> (S, F)
@@ -50,11 +52,11 @@ def _read(root: Path, split: str, *names: str) -> list[NDArray[np.float32]]:
     path = root / "stsb.npz"
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file. Make it with scripts/prepare_stsb.py.")
-    with np.load(path, allow_pickle=False) as file:
-        wanted = [f"{split}_{name}" for name in names]
-        if missing := [name for name in wanted if name not in file]:
-            raise ValueError(f"{path}: expected {', '.join(wanted)}, missing {', '.join(missing)}")
-        return [file[name].astype(np.float32) for name in wanted]
+    file = read_npz(path, advice="Make it again with scripts/prepare_stsb.py.")
+    wanted = [f"{split}_{name}" for name in names]
+    if missing := [name for name in wanted if name not in file]:
+        raise ValueError(f"{path}: expected {', '.join(wanted)}, missing {', '.join(missing)}")
+    return [file[name].astype(np.float32) for name in wanted]
 
 
 def read_pairs(path: Path) -> tuple[list[str], list[str], NDArray[np.float32]]:
@@ -81,10 +83,10 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], NDArray[np.float32]]:
 
 def vectors_of(path: Path) -> Embed:
     """Vectors that the user brings: an npz of `sentences` (S,) and `vectors` (S, F)."""
-    with np.load(path, allow_pickle=False) as file:
-        if not {"sentences", "vectors"} <= set(file):
-            raise ValueError(f"{path}: expected sentences (S,) and vectors (S, F), got {[*file]}")
-        known, vectors = file["sentences"].tolist(), file["vectors"].astype(np.float32)
+    file = read_npz(path)
+    if not {"sentences", "vectors"} <= set(file):
+        raise ValueError(f"{path}: expected sentences (S,) and vectors (S, F), got {[*file]}")
+    known, vectors = file["sentences"].tolist(), file["vectors"].astype(np.float32)
     place = {sentence: i for i, sentence in enumerate(known)}
 
     def embed(sentences: Sequence[str]) -> NDArray[np.float32]:

@@ -64,16 +64,19 @@ def _read(module: str) -> tuple[list[str], list[str]]:
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return [], []
     tree = ast.parse(Path(spec.origin).read_text())
-    imports = [name for node in ast.walk(tree) for name in _imported(node)]
+    imports = [name for node in ast.walk(tree) for name in _imported(node, spec.parent)]
     body: list[Any] = _Meaning().visit(tree).body
     return [ast.unparse(node) for node in body], imports
 
 
-def _imported(node: ast.AST) -> list[str]:
+def _imported(node: ast.AST, package: str | None) -> list[str]:
+    """The modules that a statement in a module of this package imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        return [_origin(node.module, alias.name) for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        relative = "." * node.level + (node.module or "")
+        module = importlib.util.resolve_name(relative, package)
+        return [_origin(module, alias.name) for alias in node.names]
     return []
 
 

@@ -6,6 +6,7 @@ N: rows; D: label dimensions; K: components.
 import math
 import os
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch import Tensor
 from .density import fill_below as filled
 from .likelihoods import Likelihood
 from .priors import Prior, normalised
+
+MAX_BYTES = 1_000_000_000  # of what a file of a mixture unpacks to
 
 
 class GaussianMixture(Prior):
@@ -159,6 +162,10 @@ class GaussianMixture(Prior):
     def load(cls, path: str | Path) -> "GaussianMixture":
         """Reads what `save` wrote; nothing in the file is executed."""
         try:
+            with zipfile.ZipFile(path) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+            if size > MAX_BYTES:
+                raise ValueError(f"it unpacks to {size:,} bytes, more than {MAX_BYTES:,}")
             with np.load(path, allow_pickle=False) as file:
                 return cls(file["weights"], file["means"], file["covariances"])
         except FileNotFoundError:

@@ -23,6 +23,8 @@ from smplx.utils import Struct
 from smplx.vertex_ids import vertex_ids as known_vertex_ids
 from torch import Tensor, nn
 
+from datasets.arrays import read_npy, read_npz
+
 JOINTS, SHAPES = 24, 10
 FOCAL, IMAGE = 5000.0, 224.0  # SPIN's camera
 SMPL_VERTICES = 6890
@@ -132,12 +134,7 @@ def read_body(path: Path) -> dict[str, NDArray]:
             f"{path}: no such body. Make it from the official pickle with scripts/prepare_smpl.py, "
             "or the free one with scripts/prepare_mini.py."
         )
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: dict[str, NDArray] = dict(file)
-    except ValueError as error:
-        raise ValueError(f"{path}: expected an npz of plain arrays; {error}") from error
-    return check_body(arrays, str(path))
+    return check_body(read_npz(path), str(path))
 
 
 def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
@@ -193,7 +190,7 @@ def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:
     path = _found(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such joint regressor; it comes with SPIN's data.")
-    array = np.load(path, allow_pickle=False)
+    array = read_npy(path)
     if array.shape != (joints, vertices):
         raise ValueError(
             f"{path}: expected a regressor of {joints} joints from {vertices} vertices, got shape "
@@ -208,8 +205,8 @@ def read_mean(path: str | Path) -> tuple[Tensor, Tensor, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such mean parameters; they come with SPIN's data.")
     sizes = {"pose": 144, "shape": SHAPES, "cam": 3}
-    with np.load(path, allow_pickle=False) as file:
-        found = {key: file[key].reshape(-1) for key in sizes if key in file}
+    file = read_npz(path)
+    found = {key: file[key].reshape(-1) for key in sizes if key in file}
     wrong = [key for key, size in sizes.items() if key not in found or len(found[key]) != size]
     if wrong:
         raise ValueError(f"{path}: expected pose (144,), shape (10,) and cam (3,); check {wrong}.")

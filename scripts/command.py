@@ -47,17 +47,22 @@ def command(config: str) -> Callable[[Callable[[DictConfig], Any]], Callable[...
                 return checked(cfg)
             help_if_wanted(sys.modules[main.__module__].__doc__ or "", config)
             failed: list[Exception] = []
+            caller = os.getpid()
 
             def told_once(cfg: DictConfig) -> Any:
                 try:  # what goes through Hydra is told by Hydra, too
                     return checked(cfg)
                 except Exception as error:
+                    if os.getpid() != caller:  # a launcher's own process: Hydra carries it here
+                        raise
                     failed.append(error)
 
             def whole() -> Any:
                 done = start(wraps(main)(told_once))()
+                for error in failed[:-1]:  # with --multirun, several jobs may have failed
+                    _told(paragraph(error), 1)
                 if failed:
-                    raise failed[0]
+                    raise failed[-1]
                 return done
 
             return guarded(whole)

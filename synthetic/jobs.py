@@ -6,6 +6,7 @@ goes on where it was; its name is a hash of all that the numbers depend on.
 
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from datasets.arrays import read_npz
 from datasets.files import whole
 from engine.tables.pool import side_by_side
 from synthetic.methods import EXTRAS, METHODS, WARM, takes_batch
@@ -80,12 +82,23 @@ class Job:
     def result(self) -> dict[str, np.ndarray]:
         """loss, mse, sigma (P, S), weight (P, S, D, F), bias (P, S, D): P problems, S seeds."""
         shape = len(self.problems), len(self.seeds)
-        with np.load(self.path, allow_pickle=False) as file:
-            return {field: file[field].reshape(*shape, *file[field].shape[1:]) for field in FIELDS}
+        found = read_npz(self.path)
+        return {field: found[field].reshape(*shape, *found[field].shape[1:]) for field in FIELDS}
 
     def cpu_seconds(self) -> float:
-        with np.load(self.path, allow_pickle=False) as file:
-            return float(file["cpu_seconds"])
+        return float(read_npz(self.path)["cpu_seconds"])
+
+    def finished(self) -> bool:
+        """Its file is there and whole; a damaged one is removed, to be made again."""
+        if not self.path.is_file():
+            return False
+        try:
+            self.result()
+            self.cpu_seconds()
+        except (ValueError, KeyError) as error:
+            print(f"{self.name}: made again. {error}", file=sys.stderr)
+            self.path.unlink()
+        return self.path.is_file()
 
 
 def run_all(
@@ -96,7 +109,7 @@ def run_all(
     for job in jobs:
         if fresh:
             job.path.unlink(missing_ok=True)
-        elif job.path.is_file():
+        elif job.finished():
             report(job, None)
     open_jobs = [job for job in jobs if not job.path.is_file()]
     side_by_side([job.run for job in open_jobs], workers, lambda i, at: report(open_jobs[i], at))

@@ -7,10 +7,14 @@ forward by a negative turn about x, a knee bends by a positive one, and the left
 N: poses.
 """
 
+from pathlib import Path
+
 import numpy as np
 import roma
 import torch
 from numpy.typing import NDArray
+
+from datasets.arrays import read_npz
 
 KINDS = {
     **{"standing": 0.48, "walking": 0.36, "reaching": 0.07, "crouching": 0.05, "lying": 0.02},
@@ -104,8 +108,8 @@ def read_poses(path: str, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
 
     The file is an npz with pose (N, 72), axis-angle in SMPL's order, y up, and sequence (N,).
     """
-    with np.load(path, allow_pickle=False) as file:
-        if "pose" not in file or file["pose"].ndim != 2 or file["pose"].shape[1] != 72:
-            raise ValueError(f"{path}: expected an npz with pose (N, 72) and sequence (N,).")
-        vectors = torch.from_numpy(file["pose"].astype(np.float64)).reshape(-1, 24, 3)
-        return seen(roma.rotvec_to_rotmat(vectors).numpy(), rng), file["sequence"].astype(str)
+    file = read_npz(Path(path))
+    if "pose" not in file or file["pose"].ndim != 2 or file["pose"].shape[1] != 72:
+        raise ValueError(f"{path}: expected an npz with pose (N, 72) and sequence (N,).")
+    vectors = torch.from_numpy(file["pose"].astype(np.float64)).reshape(-1, 24, 3)
+    return seen(roma.rotvec_to_rotmat(vectors).numpy(), rng), file["sequence"].astype(str)

@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
+from datasets.arrays import read_npz
 from datasets.imdb_wiki import SPLITS, Row
 from engine import build
-from engine.runs import read_config
+from engine.runs import AGAIN, read_config
 from engine.tables.compare import expanded
 from engine.tables.plots import STYLE, TRAIN, colour, save
 from metrics import age_report
@@ -154,8 +155,8 @@ def train_labels(runs: Runs, trust: Sequence[str] | None = None) -> NDArray:
 
 def predictions(place: Path) -> tuple[NDArray, NDArray]:
     """(n,), (n,): predicted and true ages of a run's test set."""
-    with np.load(place / "predictions.npz", allow_pickle=False) as file:
-        return file["test_pred"][:, 0].astype(float), file["test_target"][:, 0].astype(float)
+    file = read_npz(place / "predictions.npz", advice=AGAIN)
+    return file["test_pred"][:, 0].astype(float), file["test_target"][:, 0].astype(float)
 
 
 def error_per_age(places: Sequence[Path]) -> pd.Series:

@@ -16,12 +16,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from datasets.arrays import read_npz
 from engine import identity, targets
 from engine.run import composed, first_stage, result, run
-from engine.runs import DRAWS
+from engine.runs import AGAIN, DRAWS
 from engine.tables.columns import column, highlighted
 from engine.tables.intervals import against, mean_draws
 from engine.tables.pool import side_by_side
@@ -141,8 +141,7 @@ def read_draws(folder: Path) -> dict[str, Any]:
     path = folder / DRAWS
     if not path.is_file():
         return {}
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
+    return read_npz(path, advice=AGAIN)
 
 
 def number_of(done: Mapping[str, Any], column: str) -> float | str | None:

@@ -229,7 +229,7 @@ def test_a_copy_that_forgets_the_times_is_the_same_store(faces):
 
 @pytest.mark.parametrize("limit", [3000, 9000, 12000])
 def test_a_full_disk_is_an_error_that_names_the_file(faces, limit):
-    """While the journal is written, and while the store is; on 26a221c a segmentation fault."""
+    """While the journal is written, and while the store is; HDF5 itself would crash."""
     code = (
         "import resource, sys; from datasets.imdb_wiki import pack\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"

@@ -16,7 +16,6 @@ from tests.engine.tiny import config, write_faces
 
 
 def test_another_checkpoint_to_go_on_from_is_another_run(faces: Path, tmp_path: Path):
-    """On 26a221c the plain command then printed the other's number."""
     other = run(config(faces, tmp_path / "other", "imdb_wiki/vanilla", "seed=5"))
     path = Path(other["folder"]) / "checkpoints" / "last.pt"
     clean = run(config(faces, tmp_path / "clean"))
@@ -187,7 +186,7 @@ def test_the_best_checkpoint_is_gone(faces: Path, tmp_path: Path):
 
 
 def test_a_run_that_diverged_says_so(faces: Path, tmp_path: Path):
-    """On 26a221c it finished with a mean error of millions."""
+    """A mean error of millions is no result."""
     cfg = config(faces, tmp_path, "imdb_wiki/vanilla", "optim.optimizer.lr=1e6")
     for _ in range(2):  # it is remembered, not run again
         with pytest.raises(FloatingPointError, match=r"Lower\s+optim"):

@@ -76,7 +76,6 @@ WRONG.pop("preset@_global_.x=1")
 def test_a_wrong_setting_is_refused_before_anything_is_made(
     override: str, faces: Path, tmp_path: Path
 ):
-    """On 26a221c many of these were accepted, or found after the last epoch."""
     cfg = config(faces, tmp_path / "out", "imdb_wiki/gai", "trust=[tests]", override)
     with pytest.raises(ValueError, match=WRONG[override]):
         run(cfg)

@@ -55,7 +55,6 @@ def test_a_foreign_name_is_refused_before_anything_is_called(node: dict, tmp_pat
 
 @pytest.mark.parametrize("place", ["dataset.csv", "model.x", "loss.likelihood.sigma", "metrics.y"])
 def test_a_run_folder_from_elsewhere_runs_no_code(place: str, faces: Path, tmp_path: Path):
-    """On 26a221c the pickle was executed."""
     folder = Path(run(config(faces, tmp_path, "imdb_wiki/gai"))["folder"])
     trace = tmp_path / "trace"
 

@@ -1,6 +1,7 @@
 """A workbench for faults: tiny data, and scripts in forked processes that need not import again."""
 
 import contextlib
+import fcntl
 import os
 import resource
 import runpy
@@ -24,6 +25,7 @@ TINY = (
     *(f"dataset.size={SIZE}", "trainer.epoch_size=48", "log.figures=false", "log.progress=false"),
     *("log.draws=0", "trainer.checkpoint_every=1", "log.every=1"),
 )
+TOLD = 2**20  # bytes that a script may print
 
 
 class Done(NamedTuple):
@@ -40,6 +42,7 @@ class Bench:
         folder.mkdir(parents=True)
         self.folder, self.outputs = folder, folder / "out"
         self.data = write_faces(folder / "data")
+        self.told: dict[int, list[int]] = {}  # what to read from, of each process
 
     def tiny(self, *overrides: str) -> list[str]:
         places = [f"paths.data={self.data}", f"paths.outputs={self.outputs}"]
@@ -52,16 +55,26 @@ class Bench:
         """The id of a process of its own session; limit: the largest file it may write."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        pipes = [os.pipe(), os.pipe()]  # no files: the limit is not for what is told
+        for reader, writer in pipes:
+            os.set_blocking(reader, False)
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, TOLD)
         child = os.fork()
         if child:
+            for _, writer in pipes:
+                os.close(writer)
+            self.told[child] = [reader for reader, _ in pipes]
             return child
         code = 70
         try:
             os.setsid()
             os.environ.pop("HYDRA_FULL_ERROR", None)
             GlobalHydra.instance().clear()
-            for number, name in ((1, "stdout"), (2, "stderr")):
-                os.dup2(os.open(self.folder / name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), number)
+            for number, (reader, writer) in enumerate(pipes, 1):
+                os.dup2(writer, number)
+                os.close(writer)
+                os.close(reader)
+            sys.stdout, sys.stderr = (open(n, "w", buffering=1, closefd=False) for n in (1, 2))
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.path[0] = str(ROOT / "scripts")
             sys.argv = [str(ROOT / "scripts" / f"{script}.py"), *arguments]
@@ -83,8 +96,19 @@ class Bench:
 
     def wait(self, child: int) -> Done:
         _, status = os.waitpid(child, 0)
-        texts = [(self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr")]
-        return Done(os.waitstatus_to_exitcode(status), *texts)
+        return Done(os.waitstatus_to_exitcode(status), *self.heard(child))
+
+    def heard(self, child: int) -> list[str]:
+        """What it has printed, to stdout and to stderr."""
+        texts = []
+        for reader in self.told.pop(child):
+            data = b""
+            with contextlib.suppress(BlockingIOError):  # another process may still hold it open
+                while part := os.read(reader, TOLD):
+                    data += part
+            os.close(reader)
+            texts.append(data.decode(errors="replace"))
+        return texts
 
     def kill_when(self, child: int, ready: Callable[[], bool], after: float, number: int) -> bool:
         """Send a signal some seconds after it is ready; False if it had ended before."""

@@ -115,7 +115,7 @@ def test_the_command_writes_table_and_prints_it(tmp_path: Path):
         ("nonsense=1", "nonsense"),
         ("columns=[normal_hihg]", "normal_hihg unknown; choose out of normal_high"),
         ("methods=[GIA]", "GIA unknown; choose out of Vanilla"),
-        ("seeds=0", "at least one seed"),
+        ("seeds=0", "seeds: expected"),
     ],
 )
 def test_wrong_settings_are_named(argument: str, message: str, tmp_path: Path):

@@ -17,9 +17,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
+from datasets.arrays import read_npz
 from engine import build, targets
 from engine.benchmarks.bodies.metrics import NEUTRAL, BodyMetrics
-from engine.runs import finished, read_config
+from engine.runs import AGAIN, finished, read_config
 from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, colour, save
 from metrics.groups import REGIONS, rarity_regions
@@ -40,7 +41,10 @@ def _draw(cfg: DictConfig, runs: dict[str, list[str]], folder: Path) -> list[Pat
     run: Any = read_config(Path(runs[baseline][0]), trust)
     metrics: BodyMetrics = targets.make(run.metrics, trust)
     rows = [baseline, *balanced]
-    tests = {row: [np.load(Path(one) / "predictions.npz") for one in runs[row]] for row in rows}
+    tests = {
+        row: [read_npz(Path(one) / "predictions.npz", advice=AGAIN) for one in runs[row]]
+        for row in rows
+    }
     target = torch.from_numpy(tests[baseline][0]["test_target"])
     found = {
         row: [_errors(metrics, one["test_pred"], target) for one in tests[row]] for row in rows
