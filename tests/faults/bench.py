@@ -74,7 +74,7 @@ class Bench:
                 os.dup2(writer, number)
                 os.close(writer)
                 os.close(reader)
-            sys.stdout, sys.stderr = (open(n, "w", buffering=1, closefd=False) for n in (1, 2))
+            sys.stdout, sys.stderr = (os.fdopen(n, "w", 1, closefd=False) for n in (1, 2))
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.path[0] = str(ROOT / "scripts")
             sys.argv = [str(ROOT / "scripts" / f"{script}.py"), *arguments]

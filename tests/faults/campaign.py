@@ -186,9 +186,6 @@ def files() -> list[Fault]:
         damage(f"{file} gone", gone(f"../{file}"), "rerun=true")
         for file in ("predictions.npz", "config.yaml", "identity.json", "train.log", "lock")
     ]
-    faults.append(
-        damage("metrics.json cut", text_into("metrics.json", '{"metrics": {'), "rerun=true")
-    )
     faults.append(damage("best.pt cut", cut("best.pt", 0.5), "rerun=true"))
 
     def image(name: str, change: Callable[[Path], None], *words: str) -> Fault:
