@@ -73,7 +73,7 @@ def value_and_gradients(
     components are those of the last step, so that what is made of them is worth keeping.
     """
     x, (raw, floor, learned) = pred.detach(), sigma
-    readable = is_readable(raw) and is_readable(pred)
+    readable = raw.device == pred.device and is_readable(pred)
     if readable and raw.ndim == 0:  # numbers are faster than tensors
         s = max(raw.item(), floor)
         evidence = _evidence(over, s * s, learned, x, readable, fixed)
