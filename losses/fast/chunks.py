@@ -46,7 +46,7 @@ def laplace_atoms(laplace: Laplace, pred: Tensor, atoms: Tensor, log_weights: Te
         above = torch.searchsorted(a, x.detach().contiguous(), side=side)
         from_left = left[above] - (x - a[(above - 1).clamp(min=0)]) / b
         from_right = right[above] - (a[above.clamp(max=len(a) - 1)] - x) / b
-        return torch.logaddexp(from_left, from_right)
+        return torch.logsumexp(torch.stack([from_left, from_right]), 0)
 
     # at an atom |x - a| has the slope 0, the mean of its two sides
     return (split("left") + split("right")) / 2 - laplace.log_norm(pred)
