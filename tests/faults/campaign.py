@@ -3,9 +3,11 @@
 import json
 import os
 import pickle
-import random
+import re
+import shutil
 import signal
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +19,9 @@ import torch
 
 from tests.engine.test_settings import WRONG
 from tests.engine.test_targets import HOSTILE
-from tests.faults.bench import Bench, Done, alive
-
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-TEMPORARY = ("*.tmp", "*.parts", "*.journal", "*.partial-*")
+from tests.engine.tiny import write_faces
+from tests.faults.bench import Bench, Done, alive, command_line, members
+from tests.faults.kills import TEMPORARY, process
 
 
 class Fault(NamedTuple):
@@ -32,7 +33,8 @@ class Fault(NamedTuple):
 
 def refused(done: Done, *words: str) -> tuple[str, bool, bool]:
     """It ends with code 1 and one paragraph that holds these words, and no traceback."""
-    text = done.err.strip()
+    lines = [line for line in done.err.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
+    text = "\n".join(lines).strip()  # without the log's
     short = len(text.splitlines()) <= 6 and "Traceback" not in text
     good = done.code == 1 and short and all(word in text for word in words)
     return f"exit {done.code}: {text[:150]}", False, good
@@ -392,9 +394,18 @@ def resources() -> list[Fault]:
     def diverged(bench: Bench) -> tuple[str, bool, bool]:
         return refused(bench.train("optim.optimizer.lr=1e6"), "optim.optimizer.lr", "no result")
 
+    def sweep(bench: Bench) -> tuple[str, bool, bool]:
+        told = bench.tiny("paths.data=nowhere,neverwhere")
+        done = bench.wait(bench.start("train", "--multirun", *told))
+        return refused(done, "nowhere/imdb_wiki", "neverwhere/imdb_wiki")
+
     faults = {"outputs is a file": unwritable, "no data": no_data, "no GPU": gpu}
     faults |= {"an empty shot group": empty_group, "a learning rate of a million": diverged}
-    return [Fault("resources", name, act, name == "no data") for name, act in faults.items()]
+    faults |= {"two jobs of a sweep fail": sweep}
+    return [
+        Fault("resources", name, act, name in ("no data", "two jobs of a sweep fail"))
+        for name, act in faults.items()
+    ]
 
 
 def ranks() -> list[Fault]:
@@ -406,41 +417,49 @@ def ranks() -> list[Fault]:
         return refused(done, "cannot be shared by 4 devices")
 
     faults = [Fault("ranks", f"devices={v}", devices(v), v == "abc") for v in ("0", "-1", "abc")]
-    return [*faults, Fault("ranks", "fewer samples than ranks", few)]
+    faults.append(Fault("ranks", "fewer samples than ranks", few))
+    faults.append(Fault("ranks", "a rank without samples to evaluate", empty_rank))
+    return [*faults, Fault("ranks", "one of two is killed", lost_rank)]
 
 
-def process(moments: int) -> list[Fault]:
-    """kill -9, TERM and INT in turn, at random moments after the first checkpoint."""
+def empty_rank(bench: Bench) -> tuple[str, bool, bool]:
+    """Two ranks and one test image: the numbers are those of one process."""
+    shutil.rmtree(bench.data)
+    write_faces(bench.data, other=1)
+    done = bench.train("trainer.devices=2")
+    folder = next(bench.outputs.rglob("metrics.json")).parent
+    told = (f"run={folder}", "accelerator=cpu", "trust=[tests]")
+    alone = bench.wait(bench.start("evaluate", *told))
+    one = json.loads((folder / "evaluation_best_test.json").read_text())["mae"]
+    two = json.loads((folder / "metrics.json").read_text())["metrics"]["test/mae"]
+    good = done.code == alone.code == 0 and abs(one - two) < 1e-5 * one  # sums in another order
+    return f"exit {done.code}, mae {two:.4f}, alone {one:.4f}", not good, good
 
-    def killed(number: int) -> Fault:
-        sign = SIGNALS[number % 3]
 
-        def act(bench: Bench) -> tuple[str, bool, bool]:
-            more = ("trainer.epochs=6",)
-            whole = Bench(bench.folder / "whole")
-            assert whole.train(*more, f"paths.data={bench.data}").code == 0
-            ready = lambda: bool(list(bench.outputs.rglob("last.pt")))  # noqa: E731
-            child = bench.start("train", *bench.tiny(*more))
-            after = random.Random(number).uniform(0, 0.6)
-            hit = bench.kill_when(child, ready, after, sign)
-            left = alive(child)
-            done = bench.train(*more)
-            made = [next(b.outputs.rglob("metrics.json")) for b in (bench, whole)]
-            pair = [json.loads(path.read_text()) for path in made]
-            same = pair[0]["metrics"] == pair[1]["metrics"]
-            temporary = [p for form in TEMPORARY for p in bench.outputs.rglob(form)]
-            good = done.code == 0 and same and not left and not temporary
-            text = f"{sign.name} after {after:.2f} s{'' if hit else ' (had ended)'}"
-            return f"{text}: the same numbers {same}, processes left {len(left)}", not same, good
-
-        return Fault("process", f"train.py, moment {number}", act, number == 0)
-
-    return [killed(number) for number in range(moments)]
+def lost_rank(bench: Bench) -> tuple[str, bool, bool]:
+    """kill -9 of one rank after a checkpoint; the same command goes on to the same numbers."""
+    two = ("trainer.devices=2", "trainer.epochs=20")
+    whole = Bench(bench.folder / "whole")
+    assert whole.train(*two, f"paths.data={bench.data}").code == 0
+    child = bench.start("train", *bench.tiny(*two))
+    while not list(bench.outputs.rglob("last.pt")):
+        time.sleep(0.01)
+    spawned = [pid for pid in members(child) if b"spawn_main" in command_line(pid)]
+    os.kill(spawned[-1], signal.SIGKILL)
+    broken = bench.wait(child)
+    left = alive(child)
+    again = bench.train(*two)
+    pair = [next(b.outputs.rglob("metrics.json")).read_text() for b in (bench, whole)]
+    first, second = (json.loads(text)["metrics"] for text in pair)
+    good = broken.code == 1 and again.code == 0 and first == second and not left
+    text = f"exit {broken.code}, then {again.code}: the same numbers {first == second}"
+    return f"{text}, processes left {len(left)}", first != second, good
 
 
 def catalogue(moments: int) -> list[Fault]:
     return [
-        *settings(), *hostile(), *files(), *disk(), *resources(), *ranks(), *process(moments)
+        *settings(), *hostile(), *files(), *disk(), *resources(), *ranks(),
+        *(Fault(*kill) for kill in process(moments)),
     ]  # fmt: skip
 
 
