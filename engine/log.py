@@ -8,6 +8,7 @@ import functools
 import logging
 import math
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
+
+PATIENCE = 3  # seconds for TensorBoard to write what it holds when a run is stopped
 
 
 def say(text: str) -> None:
@@ -136,7 +139,12 @@ class Log:
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
-        if self.writer is not None:
+        if self.writer is not None and isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            # The signal may have caught TensorBoard's queue half-way; then its end never comes.
+            closing = threading.Thread(target=self.writer.close, daemon=True)
+            closing.start()
+            closing.join(PATIENCE)
+        elif self.writer is not None:
             self.writer.close()
         for handler in list(self.logger.handlers):
             self.logger.removeHandler(handler)

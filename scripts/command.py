@@ -113,7 +113,7 @@ def _nearest(error: BaseException) -> str:
         return ""
     from engine.settings import TRAIN
 
-    near = difflib.get_close_matches(found[1], list(TRAIN), 1)
+    near = difflib.get_close_matches(found[1], [name for name in TRAIN if name != found[1]], 1)
     return f" There is no such setting; did you mean {near[0]}?" if near else " No such setting."
 
 
