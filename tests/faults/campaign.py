@@ -23,6 +23,9 @@ from tests.engine.tiny import write_faces
 from tests.faults.bench import Bench, Done, alive, command_line, members
 from tests.faults.kills import TEMPORARY, process
 
+# Lines of the log, and those with which Fabric starts its ranks.
+LOGGED = re.compile(r"\d{4}-\d\d-\d\d |Initializing dist|-{9}|distributed_backend|All distr|$")
+
 
 class Fault(NamedTuple):
     kind: str
@@ -33,8 +36,8 @@ class Fault(NamedTuple):
 
 def refused(done: Done, *words: str) -> tuple[str, bool, bool]:
     """It ends with code 1 and one paragraph that holds these words, and no traceback."""
-    lines = [line for line in done.err.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
-    text = "\n".join(lines).strip()  # without the log's
+    lines = [line for line in done.err.splitlines() if not LOGGED.match(line)]
+    text = "\n".join(lines).strip()
     short = len(text.splitlines()) <= 6 and "Traceback" not in text
     good = done.code == 1 and short and all(word in text for word in words)
     return f"exit {done.code}: {text[:150]}", False, good
