@@ -87,7 +87,7 @@ def converged(done: dict[str, Any]) -> dict[str, Any]:
     if done.get("divergence"):
         raise FloatingPointError(
             f"the run diverged: {done['divergence']} There is no result; {AGAIN.lower()}."
-        )
+        ) from FloatingPointError(done["divergence"])
     return done
 
 
@@ -180,7 +180,7 @@ def choose(cfg: DictConfig, place: Path) -> None:
         try:
             tried.append((value, run(_with(cfg, {**settings, cfg.choose.key: value}))))
         except FloatingPointError as error:
-            diverged[str(value)] = str(error)
+            diverged[str(value)] = str(error.__cause__ or error)
     if not tried:
         raise FloatingPointError(f"{cfg.choose.key}: every value diverged: {diverged}")
     score = f"val/{cfg.select.metric}"

@@ -28,7 +28,8 @@ def test_a_table_is_written_with_the_papers_numbers(
 ):
     said = ["preset=laptop", "paths=mini", f"paths.outputs={tmp_path}"]
     cfg = composed("table", ["table=imdb_wiki_sigma", "seeds=2", *said])
-    paths = make.make(cfg, [*said, *tiny(faces, tmp_path)])
+    *paths, draws = make.make(cfg, [*said, *tiny(faces, tmp_path)])
+    assert draws.name == "imdb_wiki_sigma_mini_draws.npz"
     assert [path.name for path in paths] == [
         f"imdb_wiki_sigma_mini.{ending}" for ending in ("md", "csv", "tex", "json")
     ]
