@@ -6,7 +6,7 @@
                   for both rows; seeds averaged
 
 A row is ahead of another only where both intervals lie on the better side of zero, behind where
-both lie on the worse side; anything else is a tie.
+both lie on the worse side; anything else is a tie. With a single seed it is open.
 
 S: seeds; R: draws.
 """
@@ -68,10 +68,10 @@ def over_images(ours: NDArray, theirs: NDArray) -> Interval | None:
 
 def verdict(
     seeds: Interval | None, images: Interval | None, better: Literal["lower", "higher"]
-) -> Literal["ahead", "behind", "tie"]:
-    """Both intervals beyond zero on one side, or a tie; what was not measured shows nothing."""
+) -> Literal["ahead", "behind", "tie", "open"]:
+    """Both intervals beyond zero on one side, or a tie; open where one was not measured."""
     if seeds is None or images is None:
-        return "tie"
+        return "open"
     sign = -1 if better == "lower" else 1
     ends = [sign * end for interval in (seeds, images) for end in interval]
     return "ahead" if min(ends) > 0 else "behind" if max(ends) < 0 else "tie"

@@ -42,8 +42,8 @@ def test_ahead_needs_both_intervals_on_the_better_side():
     assert verdict((-2, -1), (-3, 0.1), "lower") == "tie"
     assert verdict((-2, -1), (-3, -0.1), "higher") == "behind"
     assert verdict((1, 2), (0.1, 3), "lower") == "behind"
-    assert verdict(None, (-3, -0.1), "lower") == "tie"
-    assert verdict((-2, -1), None, "lower") == "tie"
+    assert verdict(None, (-3, -0.1), "lower") == "open"
+    assert verdict((-2, -1), None, "lower") == "open"
 
 
 def test_equal_methods_are_seldom_told_apart():
