@@ -81,12 +81,6 @@ def objective(cfg: Any) -> tuple[Any, Any]:
     return whole, train
 
 
-@pytest.fixture(autouse=True)
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("losses.balanced", "losses.reweight"):
-        monkeypatch.setattr(f"{module}.check_rows", lambda *_: None, raising=False)
-
-
 AGES = ["vanilla", "gai", "bmc", "bni", "histogram", "balanced_l1", "sqrt_inverse", "focal", "fds"]
 DEPTHS = ["vanilla", "gai", "bni", "histogram", "balanced_l1", "inverse", "fds"]
 BODIES = ["spin", "spin_rt", "bmc", "gai", "balanced_l1"]
