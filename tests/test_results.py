@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.tables.intervals import compared
+from engine.tables.report.gather import table_configs
+from engine.tables.table import DRAWS, stored_draws
+from engine.tables.tradeoff import areas
 from synthetic.methods import METHODS
 from synthetic.problems import TABLE
 
@@ -38,3 +42,41 @@ def test_no_folder_of_one_machine_is_named(path: Path):
     meta = json.loads(path.read_text())["meta"]
     places = [meta["command"], *(p for of_row in meta.get("runs", {}).values() for p in of_row)]
     assert not [text for text in places if re.search(r"(^|[\s=\[,])/", text)]
+
+
+COMPARED = [
+    path
+    for path in sorted((ROOT / "results").glob("*.json"))
+    if "against" in json.loads(path.read_text())
+]
+
+
+@pytest.mark.parametrize("path", COMPARED, ids=lambda path: path.stem)
+def test_intervals_follow_from_the_stored_values(path: Path):
+    """Every seed's value and the draws are kept, so that each interval can be made again."""
+    content, draws = json.loads(path.read_text()), stored_draws(path.parent / (path.stem + DRAWS))
+    table = table_configs()[content["meta"]["table"]]
+    again = json.loads(json.dumps(compared(content, draws, table["benchmark"])["against"]))
+    assert again.keys() == content["against"].keys()
+    for row, others in content["against"].items():
+        for baseline, columns in others.items():
+            for name, stored in columns.items():
+                close_to(again[row][baseline][name], stored)
+    if "areas" in content:
+        for method, found in areas(content, draws).items():
+            stored = content["areas"][method]
+            assert found["mean"] == pytest.approx(stored["mean"], rel=1e-6)
+            for other, difference in stored["against"].items():
+                close_to(json.loads(json.dumps(found["against"][other])), difference)
+
+
+def close_to(found, stored):
+    """Draws are kept in float32: numbers agree to seven digits of the metrics, i.e. of tens."""
+    assert found["pairs"] == stored["pairs"]
+    for key in ("seeds", "images"):
+        assert (found[key] is None) == (stored[key] is None)
+        if stored[key] is not None:
+            assert found[key] == pytest.approx(stored[key], rel=1e-4, abs=1e-4)
+    ends = [end for key in ("seeds", "images") for end in stored[key] or ()]
+    if ends and min(map(abs, ends)) > 1e-4:
+        assert found["verdict"] == stored["verdict"]

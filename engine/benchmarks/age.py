@@ -1,4 +1,4 @@
-"""The figures of an age table, drawn from its runs: labels, gains, predictions, trade-offs.
+"""The figures of an age table, drawn from its runs: labels, gains, predictions.
 
 A plot is a function (data, ax) -> ax; one colour per method, as in the synthetic figures.
 """
@@ -19,9 +19,7 @@ from datasets.arrays import read_npz
 from datasets.imdb_wiki import SPLITS, Row
 from engine import build
 from engine.runs import AGAIN, read_config
-from engine.tables.compare import expanded
 from engine.tables.plots import STYLE, TRAIN, colour, save
-from metrics import age_report
 from metrics.groups import SHOTS, age_shots
 
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
@@ -57,28 +55,6 @@ def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
         scatter.tight_layout()
         figures = {"labels": labels, "gain": gains, "predictions": scatter}
         return save(figures, folder, cfg.name)
-
-
-def draw_tradeoff(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
-    """Many-shot against few-shot bMAE, one curve a method over its own knob."""
-    train, rows = train_labels(runs, cfg.get("trust")), expanded(cfg.table.rows)
-    curves: dict[str, list[tuple[str, float, float]]] = {}
-    for row, places in runs.items():
-        reports = [age_report(*predictions(place), train) for place in places]
-        many, few = (np.mean([r[f"bmae_{shot}"] for r in reports]) for shot in ("many", "few"))
-        about = rows[row]
-        curves.setdefault(about.curve, []).append((str(about.knob), float(many), float(few)))
-    with mpl.rc_context(STYLE):
-        figure = Figure((8, 3.6))
-        whole, close = figure.subplots(1, 2)
-        trade_off(curves, whole).legend(fontsize=8)
-        trade_off(curves, close, knobs=True)
-        points = np.array([point[1:] for curve in curves.values() for point in curve])
-        (left, low), (right, high) = points.min(0), np.quantile(points, 0.75, axis=0)
-        close.set(xlim=(left - 0.05, right + 0.05), ylim=(low - 0.1, high + 0.1), ylabel="")
-        close.set_title("the corner, with the knob's values")
-        figure.tight_layout()
-        return save({"curves": figure}, folder, cfg.name)
 
 
 def label_histograms(train: NDArray, test: NDArray, ax: Axes) -> Axes:
@@ -119,22 +95,6 @@ def predicted_and_true(row: str, pred: NDArray, target: NDArray, ax: Axes) -> Ax
     means = [pred[target.round() == age].mean() for age in ages]
     ax.plot(ages, means, color=colour(row), linewidth=1.4)
     ax.set(title=row, xlim=(0, top), ylim=(0, top * 1.05))
-    return ax
-
-
-def trade_off(
-    curves: Mapping[str, list[tuple[str, float, float]]], ax: Axes, knobs: bool = False
-) -> Axes:
-    """A curve for each method; with `knobs`, the knob's value at each point."""
-    for method, points in curves.items():
-        shade = colour(method)
-        names, many, few = zip(*points, strict=True)
-        ax.plot(many, few, "o-", color=shade, label=method, markersize=3.5, linewidth=1)
-        for i, place in enumerate(zip(many, few, strict=True)):
-            if knobs:
-                offset = {"textcoords": "offset points", "annotation_clip": True}
-                ax.annotate(names[i], place, (3, 3), fontsize=6, color=shade, **offset)
-    ax.set(xlabel="bMAE, many-shot ages (years)", ylabel="bMAE, few-shot ages (years)")
     return ax
 
 

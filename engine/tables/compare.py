@@ -2,16 +2,16 @@
 
     a table's config: columns, rows {row: {experiment, overrides, seeds}}, paper {row: [numbers]}
     a row with a sweep {key, among} is one row for each value; `label` says how they are called
+    with `choose` the row itself is there, too, with the value that is best on validation
 
 The runs are found by their configs; those that are missing are run.
 """
 
 import contextlib
 import functools
-import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from datasets.arrays import read_npz
 from engine import identity, targets
 from engine.run import composed, first_stage, result, run
 from engine.runs import AGAIN, DRAWS
-from engine.tables.columns import column, highlighted
-from engine.tables.intervals import against, mean_draws
+from engine.tables.intervals import Seed, compared, mean_draws
 from engine.tables.pool import side_by_side
 from engine.tables.table import DIVERGED, cell
+from engine.tables.tradeoff import areas
 
 Say = Callable[[str], None]
 
@@ -38,6 +38,10 @@ def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
         if sweep is None:
             found[name] = row
             continue
+        if sweep.get("choose"):
+            among = ",".join(map(str, sweep.among))
+            own = [*(row.get("overrides") or []), f"choose={{key:{sweep.key},among:[{among}]}}"]
+            found[name] = OmegaConf.create({**row, "overrides": own, "curve": name, "sweep": None})
         for value in sweep.among:
             label = sweep.get("label", "{row} {value}").format(row=name, value=value)
             own = [*(row.get("overrides") or []), f"++{sweep.key}={value}"]
@@ -47,14 +51,26 @@ def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def configs(row: Mapping[str, Any], seeds: int, overrides: list[str]) -> list[DictConfig]:
-    """The train config of each seed of a row; a row may have fewer seeds than the table, and one
-    without an experiment is only cited."""
+def configs(
+    row: Mapping[str, Any], seeds: int, overrides: list[str], stage1_seeds: int = 1
+) -> list[DictConfig]:
+    """The train config of each seed of a row, on each stage 1 if it builds on one; a row may have
+    seeds of its own, and one without an experiment is only cited."""
     if row.get("experiment") is None:
         return []
     own = list(row.get("overrides") or [])
     names = [f"experiment={row['experiment']}", *overrides, *own]
-    return [composed("train", [*names, f"seed={s}"]) for s in range(row.get("seeds") or seeds)]
+    one = composed("train", names)
+    heads = [_with(one, "seed", seed) for seed in range(row.get("seeds") or seeds)]
+    if first_stage(one) is None:
+        return heads
+    return [_with(cfg, "backbone.seed", s) for s in range(stage1_seeds) for cfg in heads]
+
+
+def _with(cfg: DictConfig, key: str, value: Any) -> DictConfig:
+    other = cfg.copy()
+    OmegaConf.update(other, key, value)
+    return other
 
 
 def compare(
@@ -65,21 +81,23 @@ def compare(
     say: Say,
     jobs: int = 1,
     benchmark: Mapping[str, Any] | None = None,
+    stage1_seeds: int = 1,
 ) -> dict:
-    """{"rows", "extras", "runs", "run_seconds"}: find or run every cell. `say` is told what is
-    going on, of every run at last that it was "found" or is "done".
+    """{"rows", "extras", "runs", "run_seconds"}: find or run every cell, all `seeds` of stage 2 on
+    each of the `stage1_seeds`. `say` is told what is going on, of every run at last that it was
+    "found" or is "done".
 
-    With the `benchmark`, which knows the baselines and which way is better, also "seeds" and
-    "against" (see intervals.py), and "draws" {row: {column: (R,)}}.
+    With the `benchmark`, which knows the baselines and which way is better, also "seeds",
+    "against" and "areas" (see intervals.py), and "draws" {row: {column: (R,)}}.
     """
     more = (table.get("extras") or {}) if extras else {}
     sections = {"rows": expanded(table.rows), "extras": expanded(more)}
     wanted = {
-        name: configs(row, seeds, overrides)
+        name: configs(row, seeds, overrides, stage1_seeds)
         for rows in sections.values()
         for name, row in rows.items()
     }
-    run_all({f"{n}, seed {c.seed}": c for n, cfgs in wanted.items() for c in cfgs}, jobs, say)
+    run_all({label(n, c): c for n, cfgs in wanted.items() for c in cfgs}, jobs, say)
     done = {name: [result(cfg) or {} for cfg in cfgs] for name, cfgs in wanted.items()}
 
     def cells(name: str) -> dict[str, Any]:
@@ -89,9 +107,20 @@ def compare(
             for key, published in zip(table.columns, paper, strict=True)
         }
 
-    content = {section: {name: cells(name) for name in rows} for section, rows in sections.items()}
+    content: dict[str, Any] = {
+        section: {name: cells(name) for name in rows} for section, rows in sections.items()
+    }
     if benchmark is not None:
-        content |= differences(wanted, done, table.columns, benchmark)
+        content["seeds"] = {name: [seeds_of(c) for c in cfgs] for name, cfgs in wanted.items()}
+        content["draws"] = {
+            name: mean_draws([read_draws(Path(one["folder"])) for one in of_row], table.columns)
+            for name, of_row in done.items()
+        }
+        if (about := table.get("tradeoff")) is not None:
+            content["tradeoff"] = targets.plain(about)
+            content["curves"] = curves(sections["rows"])
+            content["areas"] = areas(content, content["draws"])
+        content |= compared(content, content["draws"], benchmark)
     return {
         **content,
         "runs": {name: [r["folder"] for r in of_row] for name, of_row in done.items()},
@@ -100,40 +129,24 @@ def compare(
     }
 
 
-def differences(
-    cfgs: Mapping[str, list[DictConfig]],
-    done: Mapping[str, list[dict]],
-    columns: Sequence[str],
-    benchmark: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Every row against the benchmark's baselines: {"seeds", "against", "draws"}."""
-    seeds = {
-        name: [(c.seed if c.backbone is None else c.backbone.seed, c.seed) for c in of_row]
-        for name, of_row in cfgs.items()
-        if of_row
-    }
-    drawn = {name: [read_draws(Path(one["folder"])) for one in done[name]] for name in seeds}
-    rows = {
-        name: {
-            key: {
-                "values": {
-                    seed: math.nan if value is None else value
-                    for seed, one in zip(of_row, done[name], strict=True)
-                    for value in (one["metrics"].get(f"test/{key}"),)
-                },
-                "draws": mean_draws(drawn[name], key),
-            }
-            for key in columns
-        }
-        for name, of_row in seeds.items()
-    }
-    baselines = [*highlighted(benchmark, "baseline"), *highlighted(benchmark, "reweighted")]
-    better = {name: column(benchmark, name).better for name in columns}
-    draws = {
-        name: {key: one["draws"] for key, one in cells.items() if one["draws"] is not None}
-        for name, cells in rows.items()
-    }
-    return {"seeds": seeds, "against": against(rows, baselines, better), "draws": draws}
+def curves(rows: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """{method: {value of its knob: row}} of the expanded rows."""
+    found: dict[str, dict[str, str]] = {}
+    for name, row in rows.items():
+        if row.get("knob") is not None:
+            found.setdefault(row.curve, {})[str(row.knob)] = name
+    return found
+
+
+def label(row: str, cfg: DictConfig) -> str:
+    """What a run is called: its row and its seeds, that of stage 1 where there are several."""
+    first = cfg.backbone.seed if cfg.backbone is not None else 0
+    return f"{row}, seed {cfg.seed}" + (f" on stage 1 of seed {first}" if first else "")
+
+
+def seeds_of(cfg: DictConfig) -> Seed:
+    """(of stage 1, of stage 2); a run of one stage has its seed twice."""
+    return (cfg.seed if cfg.backbone is None else cfg.backbone.seed, cfg.seed)
 
 
 def read_draws(folder: Path) -> dict[str, Any]:

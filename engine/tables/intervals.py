@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from engine.tables.columns import column, highlighted
+
 LEVEL = 0.95
 Interval = tuple[float, float]
 Seed = tuple[int, int]  # of stage 1 and of stage 2; a row of one stage has it twice
@@ -94,11 +96,31 @@ def difference(
     }
 
 
-def mean_draws(places: Sequence[Mapping[str, NDArray]], column: str) -> NDArray | None:
-    """(R,) a column on the draws, averaged over seeds; None where a run has kept none."""
-    if not places or any(column not in one for one in places):
-        return None
-    return np.mean([one[column] for one in places], 0)
+def mean_draws(places: Sequence[Mapping[str, NDArray]], columns: Sequence[str]) -> dict[str, Any]:
+    """{column: (R,)} on the draws, averaged over runs; without those that a run has not kept."""
+    kept = [name for name in columns if places and all(name in one for one in places)]
+    return {name: np.mean([one[name] for one in places], 0) for name in kept}
+
+
+def samples(
+    content: Mapping[str, Any], draws: Mapping[str, Mapping[str, NDArray]]
+) -> dict[str, dict[str, Any]]:
+    """{row: {column: {"values": {seed: value}, "draws": (R,) or None}}} of a stored table; without
+    rows that were not run or diverged."""
+    cells = {**content["rows"], **content.get("extras", {})}
+    seeds = {row: [tuple(seed) for seed in of_row] for row, of_row in content["seeds"].items()}
+
+    def sample(row: str, column: str) -> dict[str, Any]:
+        values = (math.nan if v is None else v for v in cells[row][column]["values"])
+        of_row = draws.get(row, {}).get(column)
+        return {"values": dict(zip(seeds[row], values, strict=True)), "draws": of_row}
+
+    run = [row for row in cells if seeds.get(row) and not _diverged(cells[row])]
+    return {row: {column: sample(row, column) for column in cells[row]} for row in run}
+
+
+def _diverged(cells: Mapping[str, Any]) -> bool:
+    return any(entry.get("diverged") for entry in cells.values())
 
 
 def against(
@@ -118,7 +140,45 @@ def against(
     }
 
 
-def lines(compared: Mapping[str, Any], column: str, number: Callable[[float], str]) -> list[list]:
+def compared(
+    content: Mapping[str, Any],
+    draws: Mapping[str, Mapping[str, NDArray]],
+    benchmark: Mapping[str, Any],
+) -> dict[str, Any]:
+    """{"against"} of a stored table: its rows, but not each value of a sweep, against the rows
+    that its benchmark calls baseline and re-weighted."""
+    found = samples(content, draws)
+    swept = {row for of_curve in content.get("curves", {}).values() for row in of_curve.values()}
+    rows = {row: columns for row, columns in found.items() if row not in swept}
+    names = dict.fromkeys(name for columns in rows.values() for name in columns)
+    better = {name: column(benchmark, name).better for name in names}
+    baselines = [*highlighted(benchmark, "baseline"), *highlighted(benchmark, "reweighted")]
+    return {"against": against(rows, baselines, better)}
+
+
+def ahead(against: Mapping[str, Any], row: str, column: str) -> bool:
+    """Whether a row is ahead of every baseline in a column: what is shown in bold."""
+    others = against.get(row) or {}
+    return bool(others) and all(one[column]["verdict"] == "ahead" for one in others.values())
+
+
+def in_words(others: Mapping[str, str]) -> str:
+    """{baseline: verdict} -> "ahead of Vanilla and RRT, tie with RRT+LDS"."""
+    found: dict[str, list[str]] = {}
+    for baseline, said in others.items():
+        found.setdefault(said, []).append(baseline)
+    return ", ".join(f"{WORDS[said]} {joined(found[said])}" for said in WORDS if said in found)
+
+
+WORDS = {"ahead": "ahead of", "tie": "tie with", "behind": "behind", "open": "open against"}
+
+
+def joined(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def lines(against: Mapping[str, Any], column: str, number: Callable[[float], str]) -> list[list]:
     """[row, baseline, difference, interval over seeds, over images, verdict] of one column."""
 
     def ends(interval: Sequence[float] | None) -> str:
@@ -133,7 +193,7 @@ def lines(compared: Mapping[str, Any], column: str, number: Callable[[float], st
             ends(one["images"]),
             one["verdict"],
         ]
-        for row, others in compared.items()
+        for row, others in against.items()
         for baseline, columns in others.items()
         if (one := columns[column])["mean"] is not None
     ]

@@ -43,7 +43,16 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     if cfg.table.get("measure") == "cost":
         content = costs(cfg, overrides, say)
     else:
-        content = compare(cfg.table, cfg.seeds, overrides, cfg.extras, say, cfg.jobs, cfg.benchmark)
+        content = compare(
+            cfg.table,
+            cfg.seeds,
+            overrides,
+            cfg.extras,
+            say,
+            cfg.jobs,
+            cfg.benchmark,
+            cfg.stage1_seeds,
+        )
     runs, draws = content.pop("runs", {}), content.pop("draws", {})
     diverged = content.pop("diverged", [])
     about = {"table": cfg.table.name, "preset": cfg.preset}
@@ -77,8 +86,8 @@ def folders_in(outputs: str, runs: dict[str, list[str]]) -> dict[str, list[str]]
 
 
 def forget_other_datasets(cfg: DictConfig) -> None:
-    """The paper's numbers are of one dataset: a table of another has none beside it."""
-    if cfg.table.get("paper") and cfg.benchmark.dataset != cfg.benchmark.cited:
+    """The paper's numbers stand beside those of the datasets that its benchmark names."""
+    if cfg.table.get("paper") and cfg.benchmark.dataset not in cfg.benchmark.cited:
         cfg.table.paper = {}
 
 

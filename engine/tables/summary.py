@@ -2,25 +2,20 @@
 paper's losses, the best of ours, and what that comes to in words.
 
 The benchmark says which rows these are (`highlight`), and which column of which measurements to
-show (`summary`). A row is ahead of another one if the gap is larger than their spreads together.
+show (`summary`). Who is ahead of whom is said by the intervals of their differences (intervals.py).
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine import RESULTS
+from engine.tables import intervals
 from engine.tables.columns import column, highlighted
 from engine.tables.report.gather import table_configs
-from engine.tables.table import insert_everywhere, number, pages
+from engine.tables.table import DRAWS, insert_everywhere, number, pages, stored_draws
 
 HEAD = ("", "column", "baseline", "re-weighting", "the paper's best", "our best", "in words")
-
-
-class Best(NamedTuple):
-    row: str
-    mean: float
-    std: float
 
 
 def summary() -> str:
@@ -43,51 +38,40 @@ def line(benchmark: Mapping[str, Any], name: str, content: Mapping[str, Any]) ->
     rows = {**content["rows"], **content.get("extras", {})}
     sign = 1 if about.better == "lower" else -1
 
-    def best(kind: str) -> Best | None:
-        cells = {row: rows[row][shown] for row in highlighted(benchmark, kind) if row in rows}
-        known = [
-            Best(row, cell["mean"], cell["std"] or 0.0)
-            for row, cell in cells.items()
-            if cell["mean"] is not None
-        ]
-        return min(known, key=lambda one: sign * one.mean, default=None)
+    def best(kind: str) -> str | None:
+        known = [row for row in highlighted(benchmark, kind) if row in rows]
+        means = {row: rows[row][shown]["mean"] for row in known}
+        measured = [row for row in known if means[row] is not None]
+        return min(measured, key=lambda row: sign * means[row], default=None)
 
     kinds = {kind: best(kind) for kind in ("baseline", "reweighted", "paper", "ours")}
-    cells = ["-" if one is None else f"{number(one.mean)} {one.row}" for one in kinds.values()]
+    cells = [
+        "-" if row is None else f"{number(rows[row][shown]['mean'])} {row}"
+        for row in kinds.values()
+    ]
     group = about.group if about.part in ("", "All") else f"{about.group}, {about.part}"
     title = f"{benchmark['title']}: [{name}](results/{name}.md)"
-    return [title, group, *cells, words(kinds, sign)]
+    draws = stored_draws(RESULTS / f"{name}{DRAWS}")
+    found = intervals.samples(content, draws) if "seeds" in content else {}
+    return [title, group, *cells, words(kinds, found, shown, about.better)]
 
 
-def words(kinds: Mapping[str, Best | None], sign: int) -> str:
-    """E.g. BMC ahead of Vanilla, behind RRT; Histogram ahead of Vanilla, RRT and BMC."""
+def words(kinds: Mapping[str, str | None], found: Any, shown: str, better: Any) -> str:
+    """E.g. BMC ahead of Vanilla, tie with RRT; Histogram ahead of Vanilla and RRT, behind BMC."""
     said = []
     for kind, against in (("paper", ("baseline", "reweighted")), ("ours", tuple(kinds)[:3])):
-        one = kinds[kind]
+        row = kinds[kind]
         others = [other for name in against if (other := kinds[name]) is not None]
-        if one is None or not others:
+        if row is None or not others:
             continue
-        found: dict[str, list[str]] = {}
-        for other in others:
-            found.setdefault(relation(one, other, sign), []).append(other.row)
-        parts = [f"{how} {joined(found[how])}" for how in WORDS if how in found]
-        said.append(f"{one.row} {', '.join(parts)}")
+        verdicts = {
+            other: intervals.difference(found[row][shown], found[other][shown], better)["verdict"]
+            if row in found and other in found
+            else "open"
+            for other in others
+        }
+        said.append(f"{row} {intervals.in_words(verdicts)}")
     return "; ".join(said)
-
-
-WORDS = ("ahead of", "level with", "behind")
-
-
-def relation(one: Best, other: Best, sign: int) -> str:
-    gap = sign * (other.mean - one.mean)
-    if abs(gap) <= one.std + other.std:
-        return "level with"
-    return "ahead of" if gap > 0 else "behind"
-
-
-def joined(names: list[str]) -> str:
-    """a, b and c."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def publish() -> None:

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from datasets.arrays import read_npz
 from datasets.files import whole
 from engine import records
 from engine.tables import intervals
@@ -28,6 +29,7 @@ from engine.tables import intervals
 FORMATS = ("md", "csv", "tex", "json")
 EXTRAS = "Not in the paper"
 DIVERGED = "diverged"
+DRAWS = "_draws.npz"  # of a table's file with the metrics on draws of the test set
 
 
 def cell(values: Sequence[float | str | None], paper: float | None = None) -> dict[str, Any]:
@@ -58,16 +60,23 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
     name = in_markdown if form == "md" else _in_tex
     grids = {
         title: [
-            [name(row), *(_text(cells.get(c), form) for c in columns)]
+            [name(row), *(_bold(table, row, c, _text(cells.get(c), form), form) for c in columns)]
             for row, cells in rows.items()
         ]
         for title, rows in sections.items()
     }
     head = ["", *map(name, columns)]
     if form == "md":
-        parts = []
+        parts, words = [], _verdicts(table, columns[0])
         for title, grid in grids.items():
             lines = [head, ["---", *["---:"] * len(columns)], *grid]
+            if words:
+                said = [
+                    f"verdict in {columns[0]}",
+                    "---",
+                    *(words.get(r, "") for r in sections[title]),
+                ]
+                lines = [[*line, text] for line, text in zip(lines, said, strict=True)]
             text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
             parts.append(f"{title}:\n\n{text}" if title else text)
         return "\n".join([*parts, *_against(table, columns[0])])
@@ -77,6 +86,22 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
         lines += [r"\midrule", *span, *map(_tex, grid)]
     begin = rf"\begin{{tabular}}{{l{'r' * len(columns)}}}"
     return "\n".join([begin, r"\toprule", *lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _bold(table: Mapping[str, Any], row: str, column: str, text: str, form: str) -> str:
+    """Bold where the row is ahead of every baseline by more than both intervals."""
+    if not intervals.ahead(table.get("against", {}), row, column):
+        return text
+    return f"**{text}**" if form == "md" else rf"\textbf{{{text}}}"
+
+
+def _verdicts(table: Mapping[str, Any], column: str) -> dict[str, str]:
+    """{row: ahead of these, tie with those} in a column."""
+    return {
+        row: intervals.in_words({other: one[column]["verdict"] for other, one in others.items()})
+        for row, others in table.get("against", {}).items()
+        if others
+    }
 
 
 def _against(table: Mapping[str, Any], column: str) -> list[str]:
@@ -215,10 +240,20 @@ def write(
         for column, values in columns.items()
     }
     if arrays:
-        paths.append(Path(folder) / f"{name}_draws.npz")
+        paths.append(Path(folder) / f"{name}{DRAWS}")
         with whole(paths[-1]) as file:
             np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
     return paths
+
+
+def stored_draws(path: Path) -> dict[str, dict[str, Any]]:
+    """{row: {column: (R,)}} as `write` has kept them; none where there is no such file."""
+    found: dict[str, dict[str, Any]] = {}
+    if path.is_file():
+        for name, values in read_npz(path, advice="Make that table again.").items():
+            row, _, column = name.rpartition("/")
+            found.setdefault(row, {})[column] = values
+    return found
 
 
 def write_benchmark(report: Mapping[str, Any], root: Path, name: str, publish: bool) -> None:

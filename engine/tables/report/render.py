@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from datasets.files import whole
 from engine import RESULTS
 from engine.provenance import meta
+from engine.tables import intervals
 from engine.tables.columns import column
 from engine.tables.report.gather import Row, Section, gather
 from engine.tables.table import DIVERGED, in_markdown, number
@@ -59,15 +60,12 @@ def decimals(shown: str) -> int:
     return len(shown.partition(".")[2])
 
 
-def best(section: Section, row: Row, name: str) -> bool:
-    """Whether a cell is the best of its column among the rows of the same origin."""
-    own = [value(r.cells.get(name), r.mark) for r in section.rows if r.origin == row.origin]
-    known = [v for v in own if v is not None]
-    shown = value(row.cells.get(name), row.mark)
-    if shown is None or len(known) < 2:
-        return False
-    higher = column(section.benchmark, name).better == "higher"
-    return shown == (max(known) if higher else min(known))
+def ahead(section: Section, row: Row, name: str) -> bool:
+    """Whether a measured row is ahead of every baseline by more than its intervals: shown bold."""
+    against = next(
+        (s.content.get("against") for s in section.sources if s.name == row.origin), None
+    )
+    return intervals.ahead(against or {}, row.method, name)
 
 
 def provenance(source: Any) -> dict[str, str]:
@@ -100,7 +98,7 @@ def html(sections: Sequence[Section], meta: Mapping[str, Any]) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.globals |= {
-        "best": best,
+        "ahead": ahead,
         "embedded": embedded,
         "head": head,
         "provenance": provenance,
@@ -155,6 +153,6 @@ def _table(section: Section) -> list[str]:
         cells = []
         for name in section.columns:
             shown = text(section, row, name)
-            cells.append(f"**{shown}**" if best(section, row, name) else shown)
+            cells.append(f"**{shown}**" if ahead(section, row, name) else shown)
         lines.append([in_markdown(row.method), row.mark, in_markdown(row.origin), *cells])
     return [f"| {' | '.join(line)} |" for line in lines]

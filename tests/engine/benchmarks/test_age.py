@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from engine.benchmarks.age import error_per_age, gain_per_age, predictions, trade_off
+from engine.benchmarks.age import error_per_age, gain_per_age, predictions
 from engine.tables.plots import save
 
 
@@ -38,13 +38,6 @@ def test_gains_are_bars_at_their_ages():
     gain_per_age("GAI", pd.Series({20: -1.0, 70: 4.0}), np.array([20.0, 20, 21]), ax)
     bars = {round(b.get_x() + b.get_width() / 2): b.get_height() for b in ax.patches}
     assert bars == {20: -1.0, 70: 4.0}
-
-
-def test_trade_off_has_a_curve_a_method():
-    ax = Figure().subplots()
-    trade_off({"RRT": [("0", 5.0, 12.0), ("1", 6.0, 10.0)], "GAI": [("2", 5.5, 11.0)]}, ax)
-    assert [line.get_label() for line in ax.lines] == ["RRT", "GAI"]
-    assert ax.lines[0].get_xydata().tolist() == [[5, 12], [6, 10]]
 
 
 def test_figures_are_written_twice_the_same(tmp_path: Path):

@@ -35,15 +35,11 @@ ROWS = {
 def small(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row's config becomes a tiny one."""
 
-    def configs(row, seeds, overrides):
-        own = list(row.get("overrides") or [])
-        count = row.get("seeds") or seeds
-        return [
-            tiny.config(faces, tmp_path, row["experiment"], *overrides, *own, f"seed={seed}")
-            for seed in range(count)
-        ]
+    def small(name: str, overrides: list[str]):
+        experiment, *others = overrides
+        return tiny.config(faces, tmp_path, experiment.removeprefix("experiment="), *others)
 
-    monkeypatch.setattr(comparison, "configs", configs)
+    monkeypatch.setattr(comparison, "composed", small)
 
 
 @pytest.mark.usefixtures("small")
@@ -112,6 +108,40 @@ def test_rows_are_compared_with_the_baselines(faces: Path, tmp_path: Path):
     often = draws(len(target), 1000)[7].numpy().astype(int)
     expected = np.abs(pred - target).repeat(often, axis=0).mean()
     assert table["draws"]["Vanilla"]["mae"][7] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.usefixtures("small")
+def test_heads_are_trained_on_every_stage_one():
+    rows = OmegaConf.create(ROWS)
+    rows.rows.Vanilla.seeds = 2
+    benchmark = {"highlight": {"baseline": ["Vanilla"]}}
+    table = comparison.compare(
+        rows, 2, [], False, lambda text: None, benchmark=benchmark, stage1_seeds=2
+    )
+    assert table["seeds"]["Vanilla"] == [(0, 0), (1, 1)]
+    assert table["seeds"]["GAI"] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    first, second = table["rows"]["Vanilla"]["mae"]["values"]
+    values = table["rows"]["GAI"]["mae"]["values"]
+    assert len(set(values)) == 4
+    # what is independent is a stage 1: two differences
+    by_stage = [np.mean(values[:2]) - first, np.mean(values[2:]) - second]
+    found = table["against"]["GAI"]["Vanilla"]["mae"]
+    assert found["pairs"] == 4
+    assert found["mean"] == pytest.approx(np.mean(by_stage))
+    assert found["seeds"] == pytest.approx(over_seeds({(i, 0): by_stage[i] for i in (0, 1)}))
+
+
+def test_a_chosen_sweep_is_a_row_and_its_values():
+    sweep = {"key": "loss.prior.power", "among": [0.5, 1.0], "choose": True}
+    row = {"experiment": "imdb_wiki/histogram", "overrides": ["choose=null"], "sweep": sweep}
+    rows = comparison.expanded(OmegaConf.create({"Histogram": row}))
+    assert list(rows) == ["Histogram", "Histogram 0.5", "Histogram 1.0"]
+    chosen, half, _ = (comparison.configs(one, 1, ["preset=laptop"])[0] for one in rows.values())
+    assert chosen.choose == {"key": "loss.prior.power", "among": [0.5, 1.0]}
+    assert (half.choose, half.loss.prior.power) == (None, 0.5)
+    assert comparison.curves(rows) == {
+        "Histogram": {"0.5": "Histogram 0.5", "1.0": "Histogram 1.0"}
+    }
 
 
 @pytest.mark.usefixtures("small")

@@ -61,5 +61,5 @@ def test_equal_methods_are_seldom_told_apart():
                     "draws": np.mean(list(values.values())) + rng.normal(0, 0.5, 300),
                 }
             )
-        wrong += difference(*rows, "lower")["verdict"] != "tie"
+        wrong += difference(rows[0], rows[1], "lower")["verdict"] != "tie"
     assert wrong <= 0.05 * 400

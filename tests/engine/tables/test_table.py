@@ -128,3 +128,26 @@ def test_a_damaged_table_is_named(text: str, tmp_path: Path):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match=r"a\.json: .*Make that table again, or remove"):
         read(tmp_path / "a.json", "")
+
+
+def test_only_a_row_ahead_of_every_baseline_is_bold():
+    def against(*verdicts):
+        one = {"mean": -1.0, "pairs": 3, "seeds": (-2, -0.5), "images": (-2, -0.5)}
+        names = ("Vanilla", "RRT")
+        return {n: {"bmae": {**one, "verdict": v}} for n, v in zip(names, verdicts, strict=False)}
+
+    rows = {row: {"bmae": tables.cell([11.0, 13.0])} for row in ("Vanilla", "RRT", "GAI", "BMC")}
+    table = {
+        "rows": rows,
+        "against": {
+            "RRT": against("ahead"),
+            "GAI": against("ahead", "ahead"),
+            "BMC": against("ahead", "tie"),
+        },
+    }
+    text = tables.render(table)
+    assert "| Vanilla | 12.00 ± 1.414 |  |" in text
+    assert "| RRT | **12.00 ± 1.414** | ahead of Vanilla |" in text
+    assert "| GAI | **12.00 ± 1.414** | ahead of Vanilla and RRT |" in text
+    assert "| BMC | 12.00 ± 1.414 | ahead of Vanilla, tie with RRT |" in text
+    assert tables.render({"rows": rows}).splitlines()[2] == "| Vanilla | 12.00 ± 1.414 |"

@@ -1,0 +1,89 @@
+"""Fronts and their areas: against areas by hand, and through a whole table."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from engine.run import composed
+from engine.tables import tradeoff
+from engine.tables.table import cell, write
+from engine.tables.tradeoff import areas, front, heights
+
+
+def test_a_front_has_what_no_other_point_beats():
+    points = [(2.0, 5.0), (1.0, 7.0), (3.0, 5.0), (2.5, 6.0), (4.0, 1.0), (0.5, np.nan)]
+    assert front(points).tolist() == [[1, 7], [2, 5], [4, 1]]
+
+
+def test_heights_are_mean_heights():
+    line = front([(0.0, 4.0), (2.0, 0.0)])
+    level = front([(0.0, 4.0)])
+    found = heights({"line": line, "level": level}, 0.0)
+    assert found == pytest.approx({"line": 2.0, "level": 4.0})
+    # level after its last point: 2 on average down to zero, then nothing, over twice the width
+    longer = front([(0.0, 4.0), (4.0, 3.9)])
+    assert heights({"line": line, "longer": longer}, 0.0) == pytest.approx(
+        {"line": 1.0, "longer": 3.95}
+    )
+    # a start that a point to its left beats
+    assert heights({"a": front([(1.0, 4.0), (0.5, 2.0), (3.0, 1.0)])}, 1.0)["a"] == pytest.approx(
+        (2 - 0.5 / 2.5 + 1) / 2
+    )
+    assert heights({"a": level}, 0.0) == {"a": 4.0}
+
+
+def table(gain: float) -> tuple[dict, dict]:
+    """Two stages 1; A's curve lies `gain` below B's, whatever the stage and the draw."""
+    points = {"Start": (5.0, 20.0), "A 1": (6.0, 15 - gain), "A 2": (8.0, 12 - gain)}
+    points |= {"B 1": (6.0, 15.0), "B 2": (8.0, 12.0)}
+    seeds = [(0, 0), (1, 1)]
+    rows = {
+        row: {
+            name: cell([point[i] + 0.1 * s for s in (0, 1)])
+            for i, name in enumerate(("bmae_many", "bmae_few"))
+        }
+        for row, point in points.items()
+    }
+    noise = np.random.default_rng(0).normal(0, 0.2, (2, 50))
+    draws = {
+        row: {name: point[i] + noise[i] for i, name in enumerate(("bmae_many", "bmae_few"))}
+        for row, point in points.items()
+    }
+    content = {
+        "rows": rows,
+        "seeds": dict.fromkeys(points, seeds),
+        "tradeoff": {"x": "bmae_many", "y": "bmae_few", "start": "Start"},
+        "curves": {name: {k: f"{name} {k}" for k in "12"} for name in "AB"},
+    }
+    return content, draws
+
+
+def test_areas_tell_methods_apart():
+    found = areas(*table(gain=1.0))
+    # from 5 to 8: 20 to 15 over one, 15 to 12 over two
+    expected = (17.5 + 2 * 13.5) / 3
+    assert found["B"]["values"] == pytest.approx([expected, expected + 0.1])
+    assert found["A"]["mean"] < found["B"]["mean"]
+    assert found["A"]["against"]["B"]["verdict"] == "ahead"
+    assert found["B"]["against"]["A"]["verdict"] == "behind"
+    assert areas(*table(gain=0.0))["A"]["against"]["B"]["verdict"] == "tie"
+
+
+def test_a_value_that_diverged_is_left_out():
+    content, draws = table(gain=0.0)
+    content["rows"]["A 2"] = {name: cell(["diverged", 1.0]) for name in content["rows"]["A 2"]}
+    assert list(tradeoff.points_of(content)["A"]) == ["1"]
+    assert areas(content, draws)["A"]["mean"] > areas(content, draws)["B"]["mean"]
+
+
+def test_the_figure_shows_every_curve(tmp_path: Path):
+    content, draws = table(gain=1.0)
+    content["areas"] = areas(content, draws)
+    write(json.loads(json.dumps(content)), tmp_path, "made")
+    cfg = composed("table", ["table=imdb_wiki_tradeoff", "name=made"])
+    written = tradeoff.draw(cfg, {}, tmp_path / "figures")
+    assert [path.name for path in written] == ["made_curves.png", "made_curves.pdf"]
+    assert OmegaConf.select(cfg, "table.figures") == "engine.tables.tradeoff.draw"
