@@ -11,6 +11,7 @@ of (seed, epoch, index): no worker has a state that would have to be saved.
 """
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from engine.follow import follow
 from engine.generators import seeded
 
 Key = tuple[int, int]  # epoch, index
@@ -135,8 +137,13 @@ def loader(
         num_workers=workers,
         pin_memory=pin,
         generator=torch.Generator(),
+        worker_init_fn=_follow if workers else None,
         **options,
     )
+
+
+def _follow(worker: int) -> None:
+    follow(os.getppid())  # torch looks every five seconds only
 
 
 def _collate(dataset: Any):

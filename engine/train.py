@@ -9,6 +9,7 @@ Killed at any moment and started again, it goes on from `last.pt`; on a CPU to t
 
 import math
 import time
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import nn
 from engine import build, checkpoint, features, generators, identity, targets
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
 from engine.evaluate import evaluate, save_draws, save_predictions
+from engine.follow import end_without
 from engine.log import Log, brief
 from engine.provenance import meta
 from engine.runs import DRAWS, PREDICTIONS, finish
@@ -29,6 +31,8 @@ LOWER = "Lower optim.optimizer.lr or optim.loss_lr, or raise the likelihood's fl
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
     """Train what the config describes in `folder`, on the frozen backbone of stage 1 if given."""
+    if (parent := parent_process()) is not None:  # one process of several, one for each device
+        end_without(parent.is_alive)
     generators.seed_all(cfg.seed)
     generators.repeatable(cfg.trainer.deterministic)
     loop = Loop(fabric, cfg, folder, backbone)

@@ -22,6 +22,10 @@ from omegaconf import DictConfig
 ROOT = str(Path(__file__).resolve().parents[1])
 if sys.path[0] != ROOT:
     sys.path.insert(0, ROOT)  # before any other checkout that may be installed
+if "__mp_main__" in sys.modules:  # a process that trains on one device reads its script again
+    from engine.follow import follow
+
+    follow(os.getppid())  # before the imports that take seconds
 FULL = "HYDRA_FULL_ERROR"
 EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError)  # what we raise on purpose
 

@@ -4,17 +4,18 @@ The processes end with the caller, in whatever way it ends.
 """
 
 import os
-import signal
-import threading
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
-import torch
-
-TICK = 0.1  # seconds until what tasks tell is handed on
+PATIENCE = 5  # seconds for a worker to tidy up
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 Task = Callable[[Callable[[Any], None]], Any]  # is handed a function that tells how far it is
 
 
@@ -24,62 +25,73 @@ def side_by_side(
     """The results of picklable tasks. `told(i, what)` is called with what task i tells, and with
     None when it is done. The first error ends everything and is raised.
     """
-    if not tasks:
-        return []
-    context = get_context("spawn")
-    queue = context.SimpleQueue()  # what was told has arrived when its task is done
-    size = min(workers, len(tasks))
-    with _one_thread(), ProcessPoolExecutor(size, context, _start, (queue,)) as pool:
-        futures = {pool.submit(_work, task, i): i for i, task in enumerate(tasks)}
-        try:
-            waiting = set(futures)
-            while waiting:
-                done, waiting = wait(waiting, TICK, FIRST_COMPLETED)
-                while not queue.empty():
-                    told(*queue.get())
-                for future in done:
-                    future.result()  # an error in a task is an error here
-                    told(futures[future], None)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in active_children():  # Ctrl-C does not wait for the tasks under way
-                worker.terminate()
-            raise
-    return [future.result() for future in futures]
+    results: list[Any] = [None] * len(tasks)
+    ahead = iter(range(len(tasks)))
+    with _crew(min(workers, len(tasks))) as crew:
+        busy: dict[Connection, int] = {}
+
+        def next_task(line: Connection) -> None:
+            if (i := next(ahead, None)) is not None:
+                busy[line] = i
+                line.send_bytes(pickle.dumps(tasks[i]))
+
+        for line in crew:
+            next_task(line)
+        while busy:
+            ready: Any = wait(list(busy))
+            for line in ready:
+                kind, content = _heard(line, crew[line])
+                if kind == "failed":
+                    raise content
+                if kind == "told":
+                    told(busy[line], content)
+                    continue
+                results[i := busy.pop(line)] = content
+                told(i, None)
+                next_task(line)
+    return results
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Processes that are started inside run NumPy and scikit-learn with one thread, like torch."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+def _crew(size: int) -> Iterator[dict[Connection, subprocess.Popen]]:
+    """{the line to it: a worker}. At the end they are told to stop, and are waited for."""
+    crew: dict[Connection, subprocess.Popen] = {}
     try:
-        yield
+        for _ in range(size):
+            line, end = Pipe()
+            with end:
+                crew[line] = _start(end)
+            line.send_bytes(pickle.dumps(sys.path))
+        yield crew
     finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+        for worker in crew.values():
+            worker.terminate()
+        for line, worker in crew.items():
+            try:
+                worker.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+            line.close()
 
 
-_reports: Any = None  # a worker's way to tell how far it is
+def _start(end: Connection) -> subprocess.Popen:
+    """NumPy and scikit-learn run there with one thread, like torch."""
+    script = str(Path(__file__).with_name("worker.py"))
+    return subprocess.Popen(
+        [sys.executable, "-P", script, str(os.getpid()), str(end.fileno())],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[end.fileno()],
+        env={**os.environ, **dict.fromkeys(THREADS, "1")},
+    )
 
 
-def _start(queue: Any) -> None:
-    """Prepare a worker."""
-    global _reports
-    _reports = queue
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller, too, who ends us
-    if (parent := parent_process()) is not None:
-
-        def follow() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=follow, daemon=True).start()
-
-
-def _work(task: Task, index: int) -> Any:
-    return task(lambda what: _reports.put((index, what)))
+def _heard(line: Connection, worker: subprocess.Popen) -> tuple[str, Any]:
+    try:
+        return pickle.loads(line.recv_bytes())
+    except (EOFError, ConnectionError):
+        code = worker.wait()
+        raise RuntimeError(
+            f"a process that worked beside this one ended with code {code} (-9: killed, perhaps "
+            "as memory ran out; then use fewer jobs). Start the same command again, it goes on."
+        ) from None
