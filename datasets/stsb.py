@@ -27,7 +27,9 @@ Embed = Callable[[Sequence[str]], NDArray[np.float32]]  # S sentences -> (S, F)
 class STSBDataset(Dataset):
     """Pairs of sentences; `split` is train, val or test. labels (N, 1), inputs (N, 4 F)."""
 
-    def __init__(self, root: str | Path, split: str):
+    def __init__(self, root: str | Path, split: str, augment: bool = False):
+        if augment:
+            raise ValueError("frozen vectors cannot be augmented; set features.augment=false")
         u, v, score = _read(Path(root), split, "u", "v", "score")
         self.labels = score[:, None]
         pairs = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)

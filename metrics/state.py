@@ -28,7 +28,7 @@ from .report import (
     sample_sums,
 )
 from .resample import binned_columns, mesh_sums, resampled
-from .similarity import report_on, similarity_shots
+from .similarity import BINS, HIGHEST, report_on, similarity_shots
 
 
 class BinnedMetrics(Metric):
@@ -164,6 +164,12 @@ class SimilarityMetrics(Metric):
     def update(self, pred: Array, target: Array) -> None:
         """Add a batch, which may be empty. Rows are kept flat, as those of `MeshMetrics`."""
         self.rows.append(self.samples(pred, target).flatten().to(self.device))
+
+    @classmethod
+    def names_reported(cls) -> list[str]:
+        """The keys of the report, known before there is one."""
+        ends = torch.tensor([0.0, HIGHEST], dtype=torch.float64)
+        return list(report_on(ends, ends, torch.zeros(BINS, dtype=torch.long)))
 
     def samples(self, pred: Array, target: Array) -> Tensor:
         """(n, 2): prediction and label of each pair."""

@@ -5,13 +5,14 @@ from models.depth_lite import LiteDepth
 from models.efficientnet import EfficientNetLite0
 from models.fds import FDS
 from models.hmr import HMR, LiteHMR
-from models.regressor import Regressor
+from models.regressor import MLP, Regressor
 from models.resnet import ResNet
 from models.smpl import SMPL
 
 __all__ = [
     "FDS",
     "HMR",
+    "MLP",
     "SMPL",
     "DepthNet",
     "EfficientNetLite0",

@@ -84,3 +84,28 @@ class Regressor(nn.Module):
                 key for key in self.state_dict() if key not in learned and not self.in_head(key)
             }
         return {key for key, p in self.named_parameters() if not p.requires_grad}
+
+
+class MLP(Regressor):
+    """(N, inputs) -> (N, outputs), one hidden layer. The inputs are features already, such as
+    frozen vectors of sentences: the whole network is the head.
+    """
+
+    head_names = ("hidden", "linear")
+    fixed = True
+
+    def __init__(self, inputs: int, hidden: int, outputs: int):
+        super().__init__(inputs)
+        self.hidden = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU())
+        self.linear = nn.Linear(hidden, outputs)
+
+    def features(self, x: Tensor) -> Tensor:
+        return x
+
+    def head(self, features: Tensor) -> Tensor:
+        if (width := features.shape[-1]) != self.width:
+            raise ValueError(
+                f"the network expects inputs of width {self.width}, got {width}; set "
+                f"model.inputs={width}."
+            )
+        return self.linear(self.hidden(features))

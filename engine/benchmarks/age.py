@@ -1,4 +1,5 @@
-"""The figures of an age table, drawn from its runs: labels, gains, predictions.
+"""The figures of a table whose label is one number, an age if `benchmark.label` does not say
+otherwise, drawn from its runs: labels, gains, predictions.
 
 A plot is a function (data, ax) -> ax; one colour per method, as in the synthetic figures.
 """
@@ -6,6 +7,7 @@ A plot is a function (data, ax) -> ax; one colour per method, as in the syntheti
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -22,25 +24,41 @@ from engine.runs import AGAIN, read_config
 from engine.tables.plots import STYLE, TRAIN, colour, save
 from metrics.groups import SHOTS, age_shots
 
+
+class Label(NamedTuple):
+    """What is predicted: its name, its unit, what has one, and how wide a bar is."""
+
+    title: str = "age"
+    unit: str = "years"
+    samples: str = "images"
+    step: float = 1.0
+
+    def places(self, values: NDArray) -> NDArray:
+        """The middle of the bar that each value is in."""
+        return np.round(values / self.step) * self.step
+
+
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
 
 
 def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
-    """Labels, gain over Vanilla per age, and predictions against truth."""
+    """Labels, gain over Vanilla per label, and predictions against truth."""
+    label = Label(**(cfg.benchmark.get("label") or {}))
     (baseline,) = cfg.benchmark.highlight.baseline
     train, test = train_labels(runs, cfg.get("trust")), predictions(runs[baseline][0])[1]
     with mpl.rc_context(STYLE):
         labels = Figure((6, 2.4))
-        label_histograms(train, test, labels.subplots())
+        label_histograms(train, test, label, labels.subplots())
 
         others = [row for row in runs if row != baseline]
         gains = Figure((6, 1.15 * len(others) + 0.5))
         axes = gains.subplots(len(others), sharex=True, sharey=True, squeeze=False)[:, 0]
-        errors = {row: error_per_age(runs[row]) for row in runs}
+        errors = {row: error_per_label(runs[row], label) for row in runs}
         for row, ax in zip(others, axes, strict=True):
-            gain_per_age(row, errors[baseline] - errors[row], train, ax)
-        axes[-1].set_xlabel("age")
-        gains.supylabel(f"gain in bMAE over {baseline} (years)", fontsize=9)
+            gain_per_label(row, errors[baseline] - errors[row], train, label, ax)
+        axes[-1].set_xlabel(label.title)
+        unit = f" ({label.unit})" if label.unit else ""
+        gains.supylabel(f"gain in bMAE over {baseline}{unit}", fontsize=9)
         gains.tight_layout(h_pad=0.4)
 
         columns = 4
@@ -49,51 +67,51 @@ def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
         for ax in panels.flat[len(runs) :]:
             ax.set_axis_off()
         for row, ax in zip(runs, panels.flat, strict=False):
-            predicted_and_true(row, *predictions(runs[row][0]), ax)
-        scatter.supxlabel("true age", fontsize=9)
-        scatter.supylabel("predicted age", fontsize=9)
+            predicted_and_true(row, *predictions(runs[row][0]), label, ax)
+        scatter.supxlabel(f"true {label.title}", fontsize=9)
+        scatter.supylabel(f"predicted {label.title}", fontsize=9)
         scatter.tight_layout()
         figures = {"labels": labels, "gain": gains, "predictions": scatter}
         return save(figures, folder, cfg.name)
 
 
-def label_histograms(train: NDArray, test: NDArray, ax: Axes) -> Axes:
-    """How many images of each age there are to learn from, and to be tested on."""
+def label_histograms(train: NDArray, test: NDArray, label: Label, ax: Axes) -> Axes:
+    """How many samples of each label there are to learn from, and to be tested on."""
     sets = (train, TRAIN, "training set"), (test, colour("Test"), "test set")
     for values, shade, name in sets:
-        ages, counts = np.unique(values.round(), return_counts=True)
+        places, counts = np.unique(label.places(values), return_counts=True)
         if name == "test set":
-            ax.step(ages, counts, where="mid", color=shade, label=name)
+            ax.step(places, counts, where="mid", color=shade, label=name)
         else:
-            ax.bar(ages, counts, width=1, color=shade, label=name)
-    ax.set(yscale="log", xlabel="age", ylabel="images")
+            ax.bar(places, counts, width=label.step, color=shade, label=name)
+    ax.set(yscale="log", xlabel=label.title, ylabel=label.samples)
     ax.legend()
     return ax
 
 
-def gain_per_age(row: str, gain: pd.Series, train: NDArray, ax: Axes) -> Axes:
-    """Bars of what was gained (up) or lost (down) at each age, over the training histogram."""
+def gain_per_label(row: str, gain: pd.Series, train: NDArray, label: Label, ax: Axes) -> Axes:
+    """Bars of what was gained (up) or lost (down) at each label, over the training histogram."""
     behind = ax.twinx()
-    ages, counts = np.unique(train.round(), return_counts=True)
-    behind.fill_between(ages, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
+    places, counts = np.unique(label.places(train), return_counts=True)
+    behind.fill_between(places, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
     behind.set(yticks=[], ylim=(0, counts.max() * 1.05))
     behind.spines["left"].set_visible(False)
     ax.set_zorder(behind.get_zorder() + 1)
     ax.patch.set_visible(False)
-    ax.bar(gain.index, gain, width=0.9, color=colour(row))
+    ax.bar(gain.index, gain, width=0.9 * label.step, color=colour(row))
     ax.axhline(0, color="black", linewidth=0.6)
     ax.set_title(row, loc="left", weight="bold", fontsize="medium", pad=2)
     return ax
 
 
-def predicted_and_true(row: str, pred: NDArray, target: NDArray, ax: Axes) -> Axes:
-    """Every test image, and the mean prediction at each age."""
+def predicted_and_true(row: str, pred: NDArray, target: NDArray, label: Label, ax: Axes) -> Axes:
+    """Every test sample, and the mean prediction at each label."""
     top = float(max(target.max(), 1))
     ax.plot([0, top], [0, top], color="black", linewidth=0.6)
     ax.scatter(target, pred, s=3, color="#888888", alpha=0.35, linewidth=0, rasterized=True)
-    ages = np.unique(target.round())
-    means = [pred[target.round() == age].mean() for age in ages]
-    ax.plot(ages, means, color=colour(row), linewidth=1.4)
+    places = label.places(target)
+    means = pd.Series(pred).groupby(places).mean()
+    ax.plot(means.index, means, color=colour(row), linewidth=1.4)
     ax.set(title=row, xlim=(0, top), ylim=(0, top * 1.05))
     return ax
 
@@ -108,21 +126,21 @@ def describe(rows: Sequence[Row]) -> str:
 
 
 def train_labels(runs: Runs, trust: Sequence[str] | None = None) -> NDArray:
-    """(n,) the ages that the runs have learnt from."""
+    """(n,) the labels that the runs have learnt from."""
     cfg = read_config(next(iter(runs.values()))[0], trust)
     return np.asarray(build.dataset(cfg, "train").labels, dtype=float).ravel()
 
 
 def predictions(place: Path) -> tuple[NDArray, NDArray]:
-    """(n,), (n,): predicted and true ages of a run's test set."""
+    """(n,), (n,): predicted and true labels of a run's test set."""
     file = read_npz(place / "predictions.npz", advice=AGAIN)
     return file["test_pred"][:, 0].astype(float), file["test_target"][:, 0].astype(float)
 
 
-def error_per_age(places: Sequence[Path]) -> pd.Series:
-    """The mean absolute error at each age, over the seeds."""
+def error_per_label(places: Sequence[Path], label: Label) -> pd.Series:
+    """The mean absolute error at each label, over the seeds."""
     parts = []
     for place in places:
         pred, target = predictions(place)
-        parts.append(pd.Series(abs(pred - target)).groupby(target.round().astype(int)).mean())
+        parts.append(pd.Series(abs(pred - target)).groupby(label.places(target)).mean())
     return pd.concat(parts, axis=1).mean(axis=1)

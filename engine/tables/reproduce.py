@@ -43,6 +43,12 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
             made.append(Part(name, benchmark.seconds.all, work))
             continue
         folder = table.paths.get(benchmark.dataset)  # where its files are, if it has any
+        if cfg.data == "mini" and folder is not None and not benchmark.get("mini"):
+            skipped.append(
+                f"{name}: skipped, there are no generated data of it; with its own: data=real "
+                f"paths.{benchmark.dataset}=<their folder>."
+            )
+            continue
         if cfg.data == "real" and folder is not None and not has_files(Path(folder)):
             dataset = benchmark.dataset
             skipped.append(

@@ -7,6 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from datasets.stsb import FILES, STSBDataset, read_pairs, wordllama
+from engine.run import composed, run
 from scripts.prepare_stsb import prepare
 
 HEAD = "index\tgenre\tsentence1\tsentence2\tscore"
@@ -44,6 +45,34 @@ def test_pairs_become_vectors(source: Path):
     np.testing.assert_allclose(product, u * v)
     np.testing.assert_array_equal(STSBDataset.labels_of("train", source / "out"), data.labels)
     assert len(STSBDataset(source / "out", "test")) == 8
+
+
+ROWS = {name: row for name, row in composed("table", ["table=stsb"]).table.rows.items() if row}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_of_the_table_runs(name: str, source: Path):
+    prepare(config(source))
+    own = list(ROWS[name].get("overrides") or [])
+    short = ["trainer.epochs=2", "model.inputs=16", "log.draws=4", "log.figures=false"]
+    paths = [f"paths.stsb={source / 'out'}", f"paths.outputs={source / 'runs'}"]
+    if name != "BMC":  # one is enough to see that the choice works
+        short.append("choose=null")
+    done = run(composed("train", ["experiment=stsb/vanilla", *own, *short, *paths]))
+    assert done["row"] == name
+    assert done["metrics"]["test/mse"] > 0
+    assert ("chosen" in done) == (name == "BMC")
+
+
+def test_vectors_of_another_width_are_told(source: Path):
+    prepare(config(source))
+    paths = [f"paths.stsb={source / 'out'}", f"paths.outputs={source / 'runs'}"]
+    with pytest.raises(ValueError, match=r"width 1024, got 16; set model.inputs=16"):
+        run(composed("train", ["experiment=stsb/vanilla", *paths]))
+    with pytest.raises(ValueError, match=r"cannot be augmented; set features.augment=false"):
+        run(composed("train", ["experiment=stsb/vanilla", "features.augment=true", *paths]))
+    with pytest.raises(ValueError, match="'mae' is not reported; mse, pearson, spearman"):
+        run(composed("train", ["experiment=stsb/vanilla", "select.metric=mae", *paths]))
 
 
 def test_what_is_wrong_is_said(source: Path, tmp_path: Path):

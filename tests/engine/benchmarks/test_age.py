@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from engine.benchmarks.age import error_per_age, gain_per_age, predictions
+from engine.benchmarks.age import Label, error_per_label, gain_per_label, predictions
 from engine.tables.plots import save
 
 
@@ -29,13 +29,13 @@ def test_predictions_are_columns(places):
     assert target.tolist() == [20, 70]
 
 
-def test_error_per_age_is_the_mean_over_seeds(places):
-    assert error_per_age(places).to_dict() == {20: 2.0, 70: 2.0}
+def test_error_per_label_is_the_mean_over_seeds(places):
+    assert error_per_label(places, Label()).to_dict() == {20: 2.0, 70: 2.0}
 
 
 def test_gains_are_bars_at_their_ages():
     ax = Figure().subplots()
-    gain_per_age("GAI", pd.Series({20: -1.0, 70: 4.0}), np.array([20.0, 20, 21]), ax)
+    gain_per_label("GAI", pd.Series({20: -1.0, 70: 4.0}), np.array([20.0, 20, 21]), Label(), ax)
     bars = {round(b.get_x() + b.get_width() / 2): b.get_height() for b in ax.patches}
     assert bars == {20: -1.0, 70: 4.0}
 
