@@ -110,8 +110,9 @@ def predicted_and_true(row: str, pred: NDArray, target: NDArray, label: Label, a
     ax.plot([0, top], [0, top], color="black", linewidth=0.6)
     ax.scatter(target, pred, s=3, color="#888888", alpha=0.35, linewidth=0, rasterized=True)
     places = label.places(target)
-    means = pd.Series(pred).groupby(places).mean()
-    ax.plot(means.index, means, color=colour(row), linewidth=1.4)
+    seen = np.unique(places)
+    means = [pred[places == place].mean() for place in seen]
+    ax.plot(seen, means, color=colour(row), linewidth=1.4)
     ax.set(title=row, xlim=(0, top), ylim=(0, top * 1.05))
     return ax
 
