@@ -1,6 +1,6 @@
 """The metrics of STS-B-DIR: MSE, Pearson's and Spearman's correlation, over all pairs and per shot.
 
-N: pairs; L: training labels; B = 50 label bins of 0.1 between 0 and 5.
+N: pairs; L: training labels; B = 50 label bins of 0.1 between 0 and 5; R: draws of the pairs.
 """
 
 import torch
@@ -60,3 +60,31 @@ def report_on(p: Tensor, t: Tensor, shots: Tensor) -> Report:
         report[f"pearson{suffix}"] = correlation(a, b)
         report[f"spearman{suffix}"] = correlation(*ranks)
     return report
+
+
+def report_on_draws(p: Tensor, t: Tensor, shots: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """{key: (R,)} of `report_on` where pair i is there weights[r, i] times: (N,), (N,), (B,),
+    (R, N). A group without pairs has NaN.
+    """
+    bins, report = similarity_bins(t), {}
+    for suffix, members in shot_members(shots).items():
+        rows = members[bins]
+        a, b, w = p[rows], t[rows], weights[:, rows].double()
+        report[f"mse{suffix}"] = w @ (a - b).square() / w.sum(1)
+        report[f"pearson{suffix}"] = _correlations(a, b, w)
+        report[f"spearman{suffix}"] = _correlations(_ranks(a, w), _ranks(b, w), w)
+    return report
+
+
+def _correlations(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    """(R,) Pearson's, of (N,) or (R, N) values with weights (R, N)."""
+    a, b = (each - ((w * each).sum(1) / w.sum(1))[:, None] for each in (a, b))
+    variances = (w * a.square()).sum(1) * (w * b.square()).sum(1)
+    return (w * a * b).sum(1) / variances.sqrt()
+
+
+def _ranks(values: Tensor, w: Tensor) -> Tensor:
+    """(R, N) the mean rank of each value among all, each there as often as its weight says."""
+    distinct, place = values.unique(return_inverse=True)
+    count = torch.zeros(len(w), len(distinct), dtype=w.dtype).index_add(1, place, w)
+    return (count.cumsum(1) - (count - 1) / 2)[:, place]

@@ -28,7 +28,7 @@ from .report import (
     sample_sums,
 )
 from .resample import binned_columns, mesh_sums, resampled
-from .similarity import BINS, HIGHEST, report_on, similarity_shots
+from .similarity import BINS, HIGHEST, report_on, report_on_draws, similarity_shots
 
 
 class BinnedMetrics(Metric):
@@ -183,8 +183,5 @@ class SimilarityMetrics(Metric):
 
     def resample(self, samples: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """The report on R draws of the pairs, (N, 2), (R, N) -> {key: (R,)}."""
-        draws = []
-        for weight in weights:
-            rows = samples.repeat_interleave(weight.round().long(), dim=0)
-            draws.append(report_on(rows[:, 0], rows[:, 1], self.shots))
-        return {key: torch.tensor([draw[key] for draw in draws]) for key in draws[0]}
+        p, t = samples.cpu().T
+        return report_on_draws(p, t, self.shots, weights.cpu())

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import pearsonr, rankdata, spearmanr
 
 from metrics import SimilarityMetrics, similarity_report
-from metrics.similarity import similarity_bins, similarity_shots
+from metrics.similarity import _ranks, similarity_bins, similarity_shots
 
 RNG = np.random.default_rng(0)
 TRAIN = np.concatenate([np.full(101, 0.05), np.full(30, 2.25), np.full(29, 4.95)])
@@ -57,9 +57,20 @@ def test_batches_add_up_and_draws_are_reports():
     weights[1, :100] = 2
     drawn = metric.resample(samples, weights)
     twice = np.r_[np.arange(100), np.arange(200)]
-    expected = similarity_report(PRED[twice], TARGET[twice], TRAIN)
-    assert drawn["mse"][0] == pytest.approx(metric.compute()["mse"])
-    assert drawn["spearman"][1] == pytest.approx(expected["spearman"])
+    for draw, rows in enumerate((np.arange(200), twice)):
+        expected = similarity_report(PRED[rows], TARGET[rows], TRAIN)
+        assert {key: float(values[draw]) for key, values in drawn.items()} == pytest.approx(
+            expected
+        )
+    weights[0] = torch.tensor(TARGET < 1)  # no pair of the others is drawn
+    assert metric.resample(samples, weights)["mse_few"][0].isnan()
+
+
+def test_ranks_of_draws_share_ties():
+    values, times = np.array([2.0, 1.0, 2.0, 3.0]), np.array([1, 2, 3, 0])
+    found = _ranks(torch.tensor(values), torch.tensor(times)[None].double())[0]
+    expected = rankdata(np.repeat(values, times))
+    assert np.repeat(found.numpy(), times).tolist() == expected.tolist()
 
 
 def test_scores_outside_of_the_range_are_refused():
