@@ -21,8 +21,8 @@ from engine import CONFIGS
 LIST = {
     "datasets": "AgeDataset BodyDataset DepthDataset",
     "losses": "BMC BNI GAI BalancedLoss WeightedLoss Batch Bins Bins.fit Classes Flat "
-    "GaussianMixture GaussianMixture.fit Categorical Gaussian Histogram Huber Laplace Product "
-    "Subspace density.label_weights",
+    "GaussianMixture GaussianMixture.fit Categorical Gaussian Heteroscedastic Histogram Huber "
+    "Laplace Product Subspace density.label_weights",
     "metrics": "AgeMetrics DepthMetrics MeshMetrics",
     "models": "DepthNet EfficientNetLite0 FDS HMR LiteDepth LiteHMR ResNet SMPL",
     "engine.build": "label_histogram",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from .balanced import BMC, BNI, GAI, BalancedLoss
 from .categorical import Categorical, Histogram
+from .heteroscedastic import Heteroscedastic
 from .likelihoods import Gaussian, GaussianKernel
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Classes, Flat
@@ -30,6 +31,7 @@ __all__ = [
     "Gaussian",
     "GaussianKernel",
     "GaussianMixture",
+    "Heteroscedastic",
     "Histogram",
     "Huber",
     "Laplace",

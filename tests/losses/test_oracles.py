@@ -60,11 +60,15 @@ def oracle_rows(pair: str, loss: BalancedLoss, pred: np.ndarray, target: np.ndar
     per_dim = name.endswith("*")
     name, d = name.rstrip("*"), int(dims)
     scale = np.linspace(0.6, 1.1, d) if per_dim else np.full(d, 0.8)
-    rows = []
+    rows, own = [], name.startswith("Own")  # a scale of each row's own
+    name, middle = name.removeprefix("Own"), scale
     for p, y in zip(pred, target, strict=True):
+        if own:
+            p, scale = p[:d], middle * 4.0 ** np.tanh(p[d:])
         nll = -log_density(name, y, p, scale)
-        if over == "Flat":  # zero where the prediction is the label
-            best = log_density(name, p, p, scale) if name in ("Gaussian", "Laplace", "Huber") else 0
+        if over == "Flat":  # zero where the prediction is the label and the scale the middle one
+            known = name in ("Gaussian", "Laplace", "Huber")
+            best = log_density(name, p, p, middle) if known else 0
             rows.append(nll + best)
         elif over == "Mixture":
             prior = loss.prior
@@ -100,7 +104,7 @@ def test_pairs(pair, weighted):
     weight = torch.linspace(0.1, 2, 6, dtype=D64) if weighted else None
     rows = oracle_rows(pair, loss, pred.numpy(), target.numpy())
     scale = np.linspace(0.6, 1.1, 3) if "*" in pair else np.array([0.8])
-    name = pair.split()[0].rstrip("*")
+    name = pair.split()[0].rstrip("*").removeprefix("Own")
     units = {"Gaussian": 2 * (scale**2).mean(), "Laplace": scale.mean(), "Huber": (scale**2).mean()}
     expected = units.get(name, 1.0) * np.average(rows, weights=weight)
     # 1e-8 where the oracle integrates by trapezoid: step^2 of its kinks

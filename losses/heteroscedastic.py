@@ -1,0 +1,99 @@
+"""A scale for every row: the model puts out how sure it is of each label.
+
+    pred (N, 2 D) = (mean, r)        scale = s * span^tanh(r)
+
+Theorem 1 asks nothing new of it: the evidence of a row is that of its own scale. The scale is
+bounded on both sides, because mean and scale can run away together: a row that is said to know
+nothing has the prior's mean as its evidence's, wherever its mean goes.
+
+N: rows; D: label dimensions; K: atoms, components.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .likelihoods import Gaussian, Likelihood, Location
+
+if TYPE_CHECKING:
+    from .mixture import GaussianMixture
+
+
+class Heteroscedastic(Likelihood):
+    """`shape` (Gaussian, Laplace or Huber) with a scale of each row's own, between s / span and
+    s * span around the shape's scale s, which is fixed.
+
+    Example:
+        >>> loss = BalancedLoss(Heteroscedastic(Gaussian(sigma=8.0)), prior)
+    """
+
+    def __init__(self, shape: Location, span: float = 4.0):
+        super().__init__()
+        if not isinstance(shape, Location) or shape.learned or shape.automatic:
+            raise ValueError(
+                "shape is a Gaussian, Laplace or Huber of a fixed scale, as the rows have their "
+                f"own; got {shape}"
+            )
+        if not (math.isfinite(span) and span >= 1):
+            raise ValueError(f"span is a factor of at least 1 around the scale, got {span}")
+        self.shape, self.span = shape, float(span)
+
+    def width(self, dims: int) -> int:
+        return 2 * dims
+
+    @property
+    def unit(self) -> Tensor | float:
+        return self.shape.unit
+
+    def rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        target = target[:, None] if target.ndim == 1 else target
+        if pred.ndim != 2 or target.ndim != 2 or len(pred) != len(target):
+            expected = "pred (N, 2 D) and target (N, D)"
+        elif pred.shape[1] != 2 * target.shape[1]:
+            expected = f"pred {(len(target), 2 * target.shape[1])}, a mean and r for each number"
+        else:
+            return pred, target
+        raise ValueError(
+            f"Heteroscedastic expects {expected}, got pred {tuple(pred.shape)} and target "
+            f"{tuple(target.shape)}"
+        )
+
+    def mean_and_scale(self, pred: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, 2 D) -> (N, D), (N, D)."""
+        mean, r = pred.chunk(2, -1)
+        return mean, self.shape.noise(mean) * torch.exp(math.log(self.span) * torch.tanh(r))
+
+    def log_norm(self, pred: Tensor) -> Tensor:
+        """At the shape's own scale; a row's is part of its density."""
+        return self.shape.log_norm(self.decode(pred))
+
+    def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        mean, scale = self.mean_and_scale(pred)
+        return -(self.shape.energy((target - mean) / scale) + scale.log() + self.shape.log_z).sum(
+            -1
+        )
+
+    def decode(self, pred: Tensor) -> Tensor:
+        return pred.chunk(2, -1)[0]
+
+    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+        mean, scale = self.mean_and_scale(pred)
+        r = (mean[:, None] - atoms) / scale[:, None]  # (N, K, D)
+        logits = log_weights - self.shape.energy(r).sum(-1)
+        return torch.logsumexp(logits, -1) - (scale.log() + self.shape.log_z).sum(-1)
+
+    def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
+        """log sum_k w_k N(mean; mu_k, Sigma_k + scale^2), in one dimension."""
+        mean, scale = self.mean_and_scale(pred)
+        if type(self.shape) is not Gaussian or mean.shape[-1] > 1:
+            raise ValueError(
+                "GaussianMixture has a closed form for a scale of each row only with a Gaussian in "
+                f"one dimension, got {type(self.shape).__name__} in {mean.shape[-1]}; use "
+                "prior=bins or prior=batch."
+            )
+        variance = mixture.covariances[:, 0, 0].to(mean) + scale.square()  # (N, K)
+        square = (mean - mixture.means[:, 0].to(mean)).square() / variance
+        logits = mixture.weights.to(mean).log() - (square + variance.log()) / 2
+        return torch.logsumexp(logits, -1) - self.shape.log_z
