@@ -19,6 +19,7 @@ from rich.progress import (
 from engine import RESULTS, provenance
 from engine.run import composed
 from engine.tables import table as tables
+from engine.tables.intervals import compared
 from engine.tables.parts import Reach
 from synthetic import figures
 from synthetic.jobs import Job, run_all
@@ -129,9 +130,11 @@ def details_of(jobs: list[Job]) -> dict[str, Any]:
 
 def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
     """The table of the finished jobs, written with its figures."""
+    found = {"rows": table_of(cfg, jobs, METHODS), "extras": table_of(cfg, jobs, EXTRAS)}
+    found["seeds"] = {job.method: [(seed, seed) for seed in job.seeds] for job in jobs}
     table = {
-        "rows": table_of(cfg, jobs, METHODS),
-        "extras": table_of(cfg, jobs, EXTRAS),
+        **found,
+        **compared(found, {}, cfg.benchmark),
         "details": details_of(jobs),
         "meta": {
             **provenance.meta(seconds),

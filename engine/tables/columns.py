@@ -5,13 +5,13 @@ benchmark.parts     {many: Many}; bmae_many is column bmae, part many
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Column(NamedTuple):
     group: str  # e.g. bMAE (years) ↓
     part: str  # e.g. Many; All where the group has parts and this is the whole
-    better: str  # lower | higher
+    better: Literal["lower", "higher"]
     title: str  # e.g. bMAE
 
 

@@ -2,7 +2,7 @@
 
     a table's config: columns, rows {row: {experiment, overrides, seeds}}, paper {row: [numbers]}
     a row with a sweep {key, among} is one row for each value; `label` says how they are called
-    with `choose` the row itself is there, too, with the value that is best on validation
+    with `choose` {settings} the row itself is there, too, with the value best on validation
 
 The runs are found by their configs; those that are missing are run.
 """
@@ -16,7 +16,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from datasets.arrays import read_npz
 from engine import identity, targets
@@ -38,9 +38,9 @@ def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
         if sweep is None:
             found[name] = row
             continue
-        if sweep.get("choose"):
-            among = ",".join(map(str, sweep.among))
-            own = [*(row.get("overrides") or []), f"choose={{key:{sweep.key},among:[{among}]}}"]
+        if (more := sweep.get("choose")) is not None:
+            chosen = {"key": sweep.key, "among": list(sweep.among), **more}
+            own = [*(row.get("overrides") or []), f"choose={_in_hydra(chosen)}"]
             found[name] = OmegaConf.create({**row, "overrides": own, "curve": name, "sweep": None})
         for value in sweep.among:
             label = sweep.get("label", "{row} {value}").format(row=name, value=value)
@@ -49,6 +49,15 @@ def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
                 {**row, "overrides": own, "curve": name, "knob": value, "sweep": None}
             )
     return found
+
+
+def _in_hydra(node: Any) -> str:
+    """A value as Hydra's command line takes it: no quotes, no spaces."""
+    if isinstance(node, Mapping):
+        return "{" + ",".join(f"{k}:{_in_hydra(v)}" for k, v in node.items()) + "}"
+    if isinstance(node, list | ListConfig):
+        return "[" + ",".join(map(_in_hydra, node)) + "]"
+    return str(node)
 
 
 def configs(

@@ -6,7 +6,8 @@
                   for both rows; seeds averaged
 
 A row is ahead of another only where both intervals lie on the better side of zero, behind where
-both lie on the worse side; anything else is a tie. With a single seed it is open.
+both lie on the worse side; anything else is a tie. With a single seed it is open. The synthetic
+test labels are a grid and no sample (`benchmark.drawn: false`): there seeds alone decide.
 
 S: seeds; R: draws.
 """
@@ -69,18 +70,25 @@ def over_images(ours: NDArray, theirs: NDArray) -> Interval | None:
 
 
 def verdict(
-    seeds: Interval | None, images: Interval | None, better: Literal["lower", "higher"]
+    seeds: Interval | None,
+    images: Interval | None,
+    better: Literal["lower", "higher"],
+    drawn: bool = True,
 ) -> Literal["ahead", "behind", "tie", "open"]:
-    """Both intervals beyond zero on one side, or a tie; open where one was not measured."""
-    if seeds is None or images is None:
+    """Both intervals beyond zero on one side, or a tie; open where one was not measured. Where
+    nothing can be `drawn`, as the test set is no sample, seeds decide."""
+    if seeds is None or (images is None and drawn):
         return "open"
     sign = -1 if better == "lower" else 1
-    ends = [sign * end for interval in (seeds, images) for end in interval]
+    ends = [sign * end for interval in (seeds, images) if interval for end in interval]
     return "ahead" if min(ends) > 0 else "behind" if max(ends) < 0 else "tie"
 
 
 def difference(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], better: Literal["lower", "higher"]
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    better: Literal["lower", "higher"],
+    drawn: bool = True,
 ) -> dict[str, Any]:
     """One row against another in one column; each has "values" {seed: value} and "draws" (R,)."""
     by_seed = paired(ours["values"], theirs["values"])
@@ -92,7 +100,7 @@ def difference(
         "pairs": len(by_seed),
         "seeds": seeds,
         "images": images,
-        "verdict": verdict(seeds, images, better),
+        "verdict": verdict(seeds, images, better, drawn),
     }
 
 
@@ -124,14 +132,18 @@ def _diverged(cells: Mapping[str, Any]) -> bool:
 
 
 def against(
-    rows: Mapping[str, Mapping[str, Any]], baselines: Sequence[str], better: Mapping[str, str]
+    rows: Mapping[str, Mapping[str, Any]],
+    baselines: Sequence[str],
+    better: Mapping[str, Any],
+    drawn: bool = True,
 ) -> dict[str, Any]:
     """{row: {baseline: {column: difference}}} of all rows {row: {column: {"values", "draws"}}}."""
     return {
         row: {
             baseline: {
-                name: difference(columns[name], rows[baseline][name], better[name])  # pyright: ignore
+                name: difference(columns[name], rows[baseline][name], better[name], drawn)
                 for name in columns
+                if name in rows[baseline]
             }
             for baseline in baselines
             if baseline in rows and baseline != row
@@ -153,7 +165,7 @@ def compared(
     names = dict.fromkeys(name for columns in rows.values() for name in columns)
     better = {name: column(benchmark, name).better for name in names}
     baselines = [*highlighted(benchmark, "baseline"), *highlighted(benchmark, "reweighted")]
-    return {"against": against(rows, baselines, better)}
+    return {"against": against(rows, baselines, better, benchmark.get("drawn", True))}
 
 
 def ahead(against: Mapping[str, Any], row: str, column: str) -> bool:

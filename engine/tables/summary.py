@@ -5,8 +5,9 @@ The benchmark says which rows these are (`highlight`), and which column of which
 show (`summary`). Who is ahead of whom is said by the intervals of their differences (intervals.py).
 """
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine import RESULTS
@@ -53,10 +54,16 @@ def line(benchmark: Mapping[str, Any], name: str, content: Mapping[str, Any]) ->
     title = f"{benchmark['title']}: [{name}](results/{name}.md)"
     draws = stored_draws(RESULTS / f"{name}{DRAWS}")
     found = intervals.samples(content, draws) if "seeds" in content else {}
-    return [title, group, *cells, words(kinds, found, shown, about.better)]
+    compare = functools.partial(
+        intervals.difference, better=about.better, drawn=benchmark.get("drawn", True)
+    )
+    values = {row: columns[shown] for row, columns in found.items() if shown in columns}
+    return [title, group, *cells, words(kinds, values, compare)]
 
 
-def words(kinds: Mapping[str, str | None], found: Any, shown: str, better: Any) -> str:
+def words(
+    kinds: Mapping[str, str | None], values: Mapping[str, Any], compare: Callable[..., dict]
+) -> str:
     """E.g. BMC ahead of Vanilla, tie with RRT; Histogram ahead of Vanilla and RRT, behind BMC."""
     said = []
     for kind, against in (("paper", ("baseline", "reweighted")), ("ours", tuple(kinds)[:3])):
@@ -65,8 +72,8 @@ def words(kinds: Mapping[str, str | None], found: Any, shown: str, better: Any) 
         if row is None or not others:
             continue
         verdicts = {
-            other: intervals.difference(found[row][shown], found[other][shown], better)["verdict"]
-            if row in found and other in found
+            other: compare(values[row], values[other])["verdict"]
+            if row in values and other in values
             else "open"
             for other in others
         }

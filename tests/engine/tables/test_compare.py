@@ -132,12 +132,17 @@ def test_heads_are_trained_on_every_stage_one():
 
 
 def test_a_chosen_sweep_is_a_row_and_its_values():
-    sweep = {"key": "loss.prior.power", "among": [0.5, 1.0], "choose": True}
+    sweep = {
+        "key": "loss.prior.power",
+        "among": [0.5, 1.0],
+        "choose": {"settings": {"seed": 0, "dataset.size": 8}},
+    }
     row = {"experiment": "imdb_wiki/histogram", "overrides": ["choose=null"], "sweep": sweep}
     rows = comparison.expanded(OmegaConf.create({"Histogram": row}))
     assert list(rows) == ["Histogram", "Histogram 0.5", "Histogram 1.0"]
     chosen, half, _ = (comparison.configs(one, 1, ["preset=laptop"])[0] for one in rows.values())
-    assert chosen.choose == {"key": "loss.prior.power", "among": [0.5, 1.0]}
+    settings = {"seed": 0, "dataset.size": 8}
+    assert chosen.choose == {"key": "loss.prior.power", "among": [0.5, 1.0], "settings": settings}
     assert (half.choose, half.loss.prior.power) == (None, 0.5)
     assert comparison.curves(rows) == {
         "Histogram": {"0.5": "Histogram 0.5", "1.0": "Histogram 1.0"}

@@ -44,6 +44,9 @@ def test_ahead_needs_both_intervals_on_the_better_side():
     assert verdict((1, 2), (0.1, 3), "lower") == "behind"
     assert verdict(None, (-3, -0.1), "lower") == "open"
     assert verdict((-2, -1), None, "lower") == "open"
+    assert verdict((-2, -1), None, "lower", drawn=False) == "ahead"
+    assert verdict((-2, 1), None, "lower", drawn=False) == "tie"
+    assert verdict(None, None, "lower", drawn=False) == "open"
 
 
 def test_equal_methods_are_seldom_told_apart():
