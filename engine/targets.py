@@ -19,12 +19,12 @@ from omegaconf import OmegaConf
 from engine import CONFIGS
 
 LIST = {
-    "datasets": "AgeDataset BodyDataset DepthDataset",
+    "datasets": "AgeDataset BodyDataset DepthDataset stsb.STSBDataset",
     "losses": "BMC BNI GAI BalancedLoss WeightedLoss Batch Bins Bins.fit Classes Flat "
     "GaussianMixture GaussianMixture.fit Categorical Gaussian Heteroscedastic Histogram Huber "
     "Laplace Product Subspace density.label_weights",
-    "metrics": "AgeMetrics DepthMetrics MeshMetrics",
-    "models": "DepthNet EfficientNetLite0 FDS HMR LiteDepth LiteHMR ResNet SMPL",
+    "metrics": "AgeMetrics DepthMetrics MeshMetrics SimilarityMetrics",
+    "models": "DepthNet EfficientNetLite0 FDS HMR LiteDepth LiteHMR ResNet SMPL regressor.MLP",
     "engine.build": "label_histogram",
     "engine.task": "Dense Regression",
     "engine.schedule": "constant cosine steps",
