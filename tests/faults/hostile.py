@@ -1,0 +1,104 @@
+"""Run folders, checkpoints, images and tables that were made to do harm."""
+
+import json
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+
+from tests.engine.test_targets import HOSTILE
+from tests.faults.bench import Bench
+from tests.faults.fault import Fault, finished_run, refused
+
+
+def hostile() -> list[Fault]:
+    faults = [
+        Fault("hostile", f"run folder calls {node['_target_']}"[:60], make_evaluation(node), i < 2)
+        for i, node in enumerate(HOSTILE)
+        if "${name}" not in str(node)
+    ]
+
+    def pickled(name: str, content: Callable[[Path], bytes]) -> Fault:
+        def act(bench: Bench) -> tuple[str, bool, bool]:
+            trace = bench.folder / "trace"
+            path = bench.folder / "hostile.pt"
+            path.write_bytes(content(trace))
+            happened, lost, good = refused(bench.train(f"resume={path}"), "hostile.pt")
+            return happened, lost, good and not trace.exists()
+
+        return Fault("hostile", name, act)
+
+    class Bad:
+        def __init__(self, trace: Path):
+            self.trace = trace
+
+        def __reduce__(self):
+            return (os.system, (f"touch {self.trace}",))
+
+    def saved(trace: Path) -> bytes:
+        import io
+
+        buffer = io.BytesIO()
+        torch.save({"format": "balanced-regression checkpoint 1", "objective": Bad(trace)}, buffer)
+        return buffer.getvalue()
+
+    faults.append(pickled("checkpoint is a pickle of os.system", lambda t: pickle.dumps(Bad(t))))
+    faults.append(pickled("checkpoint holds os.system", saved))
+
+    def image(width: int, height: int) -> Callable[[Bench], tuple[str, bool, bool]]:
+        def act(bench: Bench) -> tuple[str, bool, bool]:
+            data = cv2.imencode(".png", np.zeros((8, 8), np.uint8))[1].tobytes()
+            path = bench.data / "imdb_wiki" / "faces" / "train0.jpg"
+            path.write_bytes(data[:16] + struct.pack(">II", width, height) + data[24:])
+            return refused(bench.train(), "train0.jpg", "max_pixels")
+
+        return act
+
+    for width, height in ((20000, 20000), (2**31 - 1, 1), (1, 2**31 - 1)):
+        wide = width * height > 50_000_000
+        if wide:
+            name = f"image of {width} x {height} pixels"
+            faults.append(Fault("hostile", name, image(width, height), width == 20000))
+
+    def csv(name: str, text: bytes, *words: str) -> Fault:
+        def act(bench: Bench) -> tuple[str, bool, bool]:
+            (bench.data / "imdb_wiki" / "imdb_wiki.csv").write_bytes(text)
+            return refused(bench.train(), "imdb_wiki.csv", *words)
+
+        return Fault("hostile", name, act)
+
+    faults += [
+        csv("CSV is binary", bytes(range(256)) * 50),
+        csv("CSV path leaves the folder", b"age,path,split\n1,../../etc/passwd,train\n", "leaves"),
+        csv("CSV path is absolute", b"age,path,split\n1,/etc/passwd,train\n", "leaves"),
+        csv("CSV age is text", b"age,path,split\nabc,faces/train0.jpg,train\n", "line 2"),
+        csv("CSV age is NaN", b"age,path,split\nnan,faces/train0.jpg,train\n", "line 2"),
+        csv("CSV age is negative", b"age,path,split\n-3,faces/train0.jpg,train\n", "line 2"),
+        csv("CSV without rows", b"age,path,split\n"),
+        csv("CSV is empty", b""),
+        csv("CSV split unknown", b"age,path,split\n1,faces/train0.jpg,trian\n", "line 2"),
+        csv("CSV row too short", b"age,path,split\n1,faces/train0.jpg\n", "line 2"),
+    ]
+    return faults
+
+
+def make_evaluation(node: dict) -> Callable[[Bench], tuple[str, bool, bool]]:
+    return lambda bench: evaluation_of(bench, node)
+
+
+def evaluation_of(bench: Bench, node: dict) -> tuple[str, bool, bool]:
+    """A run folder from elsewhere whose config calls something; nothing must be called."""
+    folder = finished_run(bench)
+    trace = bench.folder / "trace"
+    kept = (folder / "config.yaml").read_text()
+    text = json.dumps(node).replace("{trace}", str(trace))
+    (folder / "config.yaml").write_text(kept.replace("csv: ", f"store_: {text}\n  csv: ", 1))
+    arguments = (f"run={folder}", "trust=[tests.engine.tiny_only]", "accelerator=cpu")
+    happened, _, good = refused(bench.wait(bench.start("evaluate", *arguments)))
+    (folder / "config.yaml").write_text(kept)
+    return happened, False, good and not trace.exists()
