@@ -19,7 +19,7 @@ from lightning_fabric.plugins import MixedPrecision
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets.files import whole
-from engine import CONFIGS, identity, records, settings, targets, train
+from engine import CONFIGS, build, identity, records, settings, targets, train
 from engine.identity import MACHINE
 from engine.log import say
 from engine.runs import (
@@ -70,6 +70,9 @@ def run(cfg: DictConfig) -> dict[str, Any]:
             choose(cfg, place)
         else:
             fabric = make_fabric(cfg)
+            world = getattr(fabric.strategy, "num_processes", 1) * cfg.trainer.num_nodes
+            if world > 1 and is_main_process():  # before others are started, who would say it late
+                train.order(cfg, len(build.dataset(cfg, "train")), 0, world)
             fit = functools.partial(train.fit, cfg=cfg, folder=place, backbone=backbone)
             try:
                 fabric.launch(fit)

@@ -7,6 +7,7 @@
 All that is wrong is told at once, with what is allowed and the nearest name.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -71,7 +72,12 @@ PLACE = Rule(
     ),
 )
 WORDS = list_of(TEXT)
-DEVICES = either(COUNT, one_of("auto"), list_of(INDEX))
+DEVICES = either(
+    COUNT,
+    one_of("auto"),
+    Rule("a list of different GPUs, each a whole number from 0 on", lambda v: _gpus(v)),
+)
+STARTED = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "MASTER_ADDR")  # by torchrun, SLURM, by hand
 
 TRAIN = {
     "name": PLACE,
@@ -277,10 +283,29 @@ def _reported(plain: dict) -> Iterator[str]:
 
 def _machine(plain: dict) -> Iterator[str]:
     trainer = plain["trainer"]
-    if trainer["accelerator"] in ("gpu", "cuda") and not torch.cuda.is_available():
+    accelerator, devices = trainer["accelerator"], trainer["devices"]
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    asked = [devices - 1] if is_int(devices) else devices if isinstance(devices, list) else [0]
+    if accelerator in ("gpu", "cuda") and not gpus:
         yield "trainer.accelerator: no GPU is visible here; use cpu or auto."
+    elif accelerator == "mps" and not torch.backends.mps.is_available():
+        yield "trainer.accelerator: this machine has no mps; use cpu or auto."
+    elif isinstance(devices, list) and (accelerator == "cpu" or not gpus):
+        yield f"trainer.devices: on a CPU it is a number, such as 2; got {devices}."
+    elif accelerator != "cpu" and gpus and max(asked) >= gpus:
+        yield f"trainer.devices: {devices} asked for, but {gpus} GPUs are visible here."
+    if trainer["num_nodes"] > 1 and not any(name in os.environ for name in STARTED):
+        yield (
+            f"trainer.num_nodes: {trainer['num_nodes']} nodes need this command started on each of "
+            "them, by torchrun or SLURM, or with MASTER_ADDR and NODE_RANK set; none is here."
+        )
     if plain["resume"] not in ("auto", "never") and not Path(plain["resume"]).is_file():
         yield f"resume: expected auto, never or a checkpoint's file; {plain['resume']!r} is none."
+
+
+def _gpus(value: Any) -> bool:
+    listed = isinstance(value, list) and value and all(is_int(v) and v >= 0 for v in value)
+    return bool(listed) and len(set(value)) == len(value)
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -31,7 +31,8 @@ LOWER = "Lower optim.optimizer.lr or optim.loss_lr, or raise the likelihood's fl
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
     """Train what the config describes in `folder`, on the frozen backbone of stage 1 if given."""
-    if (parent := parent_process()) is not None:  # one process of several, one for each device
+    parent = parent_process() if fabric.world_size > 1 else None
+    if parent is not None:  # one process of several, one for each device
         end_without(parent.is_alive)
     generators.seed_all(cfg.seed)
     generators.repeatable(cfg.trainer.deterministic)
@@ -53,6 +54,21 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
     fabric.barrier()
 
 
+def order(cfg: DictConfig, samples: int, rank: int = 0, world: int = 1) -> Order:
+    """In which order this rank sees its share of the training samples."""
+    trainer = cfg.trainer
+    return Order(
+        samples,
+        trainer.batch_size,
+        cfg.seed,
+        trainer.accumulate,
+        rank,
+        world,
+        trainer.epoch_size,
+        trainer.even_batches,
+    )
+
+
 class Loop:
     """A run under way: its parts, its position (epoch, step) and its best epoch so far."""
 
@@ -67,6 +83,7 @@ class Loop:
             del splits["val"]  # then the last epoch is the one that counts
         self.images, self.labels = splits["test"], splits["train"].labels
         self.about = getattr(splits["train"], "about", "")
+        self.order = order(cfg, len(splits["train"]), rank, world)  # refuses too few samples
         counts = getattr(splits["train"], "label_counts", None)
         self.objective: Any = build.objective(cfg, self.labels, backbone, counts)
         if trainer.sync_batchnorm:
@@ -79,16 +96,6 @@ class Loop:
             workers = 0  # a table in memory is faster than any worker
         else:
             splits["train"] = Keyed(splits["train"], cfg.seed)
-        self.order = Order(
-            len(splits["train"]),
-            trainer.batch_size,
-            cfg.seed,
-            trainer.accumulate,
-            rank,
-            world,
-            trainer.epoch_size,
-            trainer.even_batches,
-        )
         self.loader = training_loader(splits["train"], self.order, workers, pin)
         self.evaluations = {
             split: evaluation_loader(

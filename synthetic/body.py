@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.arrays import read_npz
 from datasets.files import whole
 
 FILE = Path(__file__).with_name("body.npz")
@@ -43,8 +44,7 @@ def pack(arrays: dict[str, NDArray], path: Path) -> None:
 def body() -> dict[str, NDArray]:
     """template (V, 3) m, man (V, 3), shapedirs (V, 3, 10), faces, weights (V, J), regressor
     (J, V), landmarks (22,)."""
-    with np.load(FILE, allow_pickle=False) as file:
-        arrays: dict[str, NDArray] = dict(file)
+    arrays = read_npz(FILE)
     for name, unit in {**LENGTHS, **SHARES}.items():
         arrays[name] = arrays[name].astype(np.float32) * np.float32(unit)
     for name in SHARES:

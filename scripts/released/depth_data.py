@@ -14,6 +14,7 @@ import torch
 
 from datasets import depth as maps
 from datasets import nyud2_files, nyud2_frames
+from datasets.arrays import read_npy
 from engine import build
 from scripts.released.age_data import picture
 from scripts.released.clones import Clone, Missing
@@ -177,7 +178,7 @@ def mask(root: Path | None, work: Path, lines: Lines) -> None:
     batches = [{"depth": torch.from_numpy(metres)}]
     with clone.running(), mock.patch.object(script, "load_data", return_value=(None, batches)):
         script.create_balanced_testset(SimpleNamespace(data_dir=str(work)))
-    theirs = np.load(work / "test_balanced_mask.npy")
+    theirs = read_npy(work / "test_balanced_mask.npy")
     bins = maps.bins_of(metres[:, 0])
     own = maps.balanced_mask(bins, seed=0)
     counts = [np.bincount(bins[m > 0], minlength=100) for m in (own, theirs)]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from datasets import crops, ihmr
+from datasets.arrays import read_npz
 from datasets.crops import View
 from engine.run import composed
 from metrics import mesh_report, pa_mpjpe
@@ -102,8 +103,7 @@ def metrics(root: Path | None, work: Path, lines: Lines) -> None:
     itself = SimpleNamespace(_parse_result=lambda file, mode: given[mode], body_model=body)
     with clone.imports(), clone.running(), contextlib.chdir(work):
         theirs = dict(dataset._report_ihmr(itself, None))
-    with np.load(mean) as file:
-        pose = torch.from_numpy(file["pose"])
+    pose = torch.from_numpy(read_npz(mean)["pose"])
     rotations = matrix_from_6d(pose.unflatten(0, (24, 6)))[None]
     middle = 1000 * SMPL(folder).vertices(rotations, torch.zeros(1, 10))
     found = {

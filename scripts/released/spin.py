@@ -20,6 +20,7 @@ from smplx.utils import SMPLOutput, Struct
 from torch import nn
 
 from datasets import crops, ihmr
+from datasets.arrays import read_npz
 from datasets.crops import View
 from engine import build, targets
 from engine.benchmarks.bodies.metrics import BodyMetrics
@@ -177,8 +178,7 @@ def network(root: Path | None, work: Path, lines: Lines) -> None:
 
 def ihmr_images(folder: Path) -> Path:
     """The folder that the npz's image names start from."""
-    with np.load(folder / "h36m_train.npz", allow_pickle=False) as file:
-        name = str(file["imgname"][0])
+    name = str(read_npz(folder / "h36m_train.npz")["imgname"][0])
     return next(path for path in (folder, *folder.iterdir()) if (path / name).is_file())
 
 

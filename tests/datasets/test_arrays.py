@@ -3,6 +3,7 @@
 import io
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,3 +99,14 @@ def test_a_struct_with_more_cells_than_fit(tmp_path):
     path.write_bytes(data[:132] + len(packed).to_bytes(4, "little") + packed)
     with pytest.raises(ValueError, match=r"shape \[1, 2147483647\] does not fit"):
         arrays.read_mat(path)
+
+
+def test_files_are_read_within_bounds_everywhere():
+    """np.load is called where the bounds are, and in a library part that has its own."""
+    folders = ("datasets", "engine", "losses", "metrics", "models", "scripts", "synthetic")
+    root = Path(__file__).resolve().parents[2]
+    files = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    callers = {
+        path.relative_to(root).as_posix() for path in files if "np.load(" in path.read_text()
+    }
+    assert callers == {"datasets/arrays.py", "datasets/people.py", "losses/mixture.py"}

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 
-from engine import checkpoint
+from engine import checkpoint, features
 from engine.run import run
 from tests.engine.tiny import config, write_faces
 
@@ -51,3 +52,21 @@ def test_accumulation_parts_give_the_whole_batch(ragged: Path, tmp_path: Path):
     one, three = (state(done["folder"])["objective"] for done in runs)
     for key, value in one.items():
         torch.testing.assert_close(three[key], value, rtol=1e-5, atol=1e-6)
+
+
+def test_fewer_samples_than_devices_are_refused_before_any_is_started(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Fabric, "launch", lambda *_, **__: pytest.fail("started"))
+    few = ("trainer.devices=4", "trainer.epoch_size=3", "trainer.strategy=auto")
+    with pytest.raises(ValueError, match=r"3 samples .* cannot be shared by 4 devices"):
+        run(config(faces, tmp_path / "out", "imdb_wiki/vanilla", *few))
+
+
+def test_too_few_samples_are_refused_before_features_are_made(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(features, "tables", lambda *_: pytest.fail("made features"))
+    few = ("features=cached", "trainer.accumulate=9", "trainer.batch_size=8")
+    with pytest.raises(ValueError, match="cannot be shared by 1 devices times 9"):
+        run(config(faces, tmp_path / "out", "imdb_wiki/bmc", *few))

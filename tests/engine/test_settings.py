@@ -34,6 +34,11 @@ WRONG = {
     "trainer.devices=0": "trainer.devices: expected a whole number from 1 on or one of auto",
     "trainer.devices=-1": "trainer.devices",
     "trainer.devices=abc": "trainer.devices",
+    "trainer.devices=[]": "trainer.devices",
+    "trainer.devices=[0,0]": "trainer.devices: .* a list of different GPUs",
+    "trainer.devices=[-1]": "trainer.devices",
+    "trainer.devices=[0]": "trainer.devices: on a CPU it is a number, such as 2",
+    "trainer.num_nodes=2": "trainer.num_nodes: 2 nodes need .* torchrun or SLURM",
     "trainer.accelerator=gpux": "Did you mean gpu",
     "trainer.precision=17-mixed": "Did you mean 16-mixed",
     "trainer.num_nodes=0": "trainer.num_nodes",
@@ -80,6 +85,15 @@ def test_a_wrong_setting_is_refused_before_anything_is_made(
     with pytest.raises(ValueError, match=WRONG[override]):
         run(cfg)
     assert not list((tmp_path).rglob("*.pt"))
+
+
+def test_more_gpus_than_are_there_are_named(faces: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(settings.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(settings.torch.cuda, "device_count", lambda: 2)
+    for devices in ("3", "[0,2]"):
+        asked = ("trainer.accelerator=gpu", f"trainer.devices={devices}")
+        with pytest.raises(ValueError, match=r"trainer.devices: .* 2 GPUs are visible here"):
+            run(config(faces, tmp_path, "imdb_wiki/gai", *asked))
 
 
 def test_a_gpu_that_is_not_there_is_named(faces: Path, tmp_path: Path, monkeypatch):

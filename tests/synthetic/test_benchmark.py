@@ -54,6 +54,28 @@ def test_a_finished_job_is_not_run_again(finished: list[Job]):
     assert len(reports) == len(finished)
 
 
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "another array"])
+def test_a_damaged_job_is_made_again(
+    damage: str, finished: list[Job], monkeypatch: pytest.MonkeyPatch, capsys
+):
+    job = finished[0]
+    whole, data = job.result(), job.path.read_bytes()
+    if damage == "another array":
+        np.savez(job.path, mse=np.zeros(3))
+    else:
+        left = {"empty": b"", "cut": data[: len(data) // 2], "text": b"no zip"}[damage]
+        job.path.write_bytes(left)
+
+    def here(tasks, workers, told):
+        return [task(lambda epoch: None) for task in tasks]
+
+    monkeypatch.setattr("synthetic.jobs.side_by_side", here)
+    run_all([job], 1, False, lambda job, epoch: None)
+    for name, array in job.result().items():
+        np.testing.assert_array_equal(array, whole[name])
+    assert f"{job.name}: made again" in capsys.readouterr().err
+
+
 def test_jobs_run_in_processes_and_report(tmp_path: Path):
     jobs = jobs_of(tmp_path, ["Vanilla"])[:2]
     reports = []
