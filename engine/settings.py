@@ -7,6 +7,7 @@
 All that is wrong is told at once, with what is allowed and the nearest name.
 """
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from engine import CONFIGS, signatures, targets
@@ -116,7 +118,7 @@ TRAIN = {
     "trainer.accelerator": one_of(*ACCELERATORS),
     "trainer.devices": DEVICES,
     "trainer.num_nodes": COUNT,
-    "trainer.strategy": TEXT,
+    "trainer.strategy": one_of("auto", "ddp", "ddp_spawn", "ddp_fork", "ddp_notebook"),
     "trainer.workers": INDEX,
     "trainer.channels_last": FLAG,
     "trainer.compile": FLAG,
@@ -140,6 +142,8 @@ TRAIN = {
     "optim.optimizer.weight_decay": number(0),
     "optim.schedule": MAPPING,
     "optim.loss_lr": number(0),
+    "paths.outputs": TEXT,
+    "paths.data": TEXT,
     "dataset.size": COUNT,
     "dataset.max_pixels": COUNT,
     "dataset.max_bytes": COUNT,
@@ -205,6 +209,7 @@ RULES: dict[str, dict[str, Rule]] = {
 }
 RULES["prepare_imdb_wiki"] = RULES["prepare_age"]
 CLOSED = ("trainer", "select", "features", "log", "optim")  # groups that hold nothing else
+OPEN = ("dataset", "model", "loss", "metrics", "objective", "benchmark")  # hold what targets take
 
 
 def check(cfg: DictConfig, script: str = "train") -> None:
@@ -215,7 +220,7 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         targets.check(plain, plain.get("trust"))
         trust = plain.get("trust")
         problems += [*_closed(plain), *signatures.problems(plain, trust)]
-        problems += [*_reported(plain), *_machine(plain)]
+        problems += [*_reported(plain), *_machine(plain), *_drawn(plain)]
     if problems:
         raise ValueError("\n".join(dict.fromkeys(problems)))
 
@@ -253,6 +258,7 @@ def _of_a_kind(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[
     """Settings of a script's own file that are of another kind than their defaults."""
     defaults = dict(leaves(OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))))
     kinds = {bool: FLAG, int: INDEX, float: number(0), list: Rule("a list", lambda v: _is(v, list))}
+    kinds[str] = Rule("a text that is not empty", lambda v: v != "")
     for place, value in leaves(plain):
         kind = kinds.get(type(defaults.get(place)))
         if kind is not None and _rule(place, rules) is None and not kind.holds(value):
@@ -260,11 +266,28 @@ def _of_a_kind(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[
 
 
 def _closed(plain: dict) -> Iterator[str]:
+    first = sorted(first_names())
+    for name in plain.keys() - {*first}:
+        yield f"{name}: no such setting.{nearest(name, first)}"
+    chosen = (plain["choose"] or {}).get("key")
+    places = [place for place, _ in leaves(plain)]
+    if chosen is not None and chosen not in places:
+        yield f"choose.key: there is no setting {chosen!r}.{nearest(chosen, places)}"
     known = [name for name in TRAIN if "." in name]
     for place, _ in leaves({group: plain.get(group) for group in CLOSED}):
         free = place.startswith(("optim.optimizer.", "optim.schedule."))
         if "." in place and place not in known and not free:
             yield f"{place}: no such setting.{nearest(place, known)}"
+
+
+@functools.cache
+def first_names() -> frozenset[str]:
+    """The first part of every name that a setting of train.py may have, as configs/ says."""
+    found = {*OPEN, *(name.partition(".")[0] for name in TRAIN)}
+    for path in CONFIGS.rglob("*.yaml"):
+        if "@package _global_" in (text := path.read_text()) or path.stem == "train":
+            found |= set(OmegaConf.to_container(OmegaConf.create(text)) or ())  # pyright: ignore
+    return frozenset(map(str, found - {"defaults"}))
 
 
 def _reported(plain: dict) -> Iterator[str]:
@@ -279,6 +302,14 @@ def _reported(plain: dict) -> Iterator[str]:
         if name not in known:
             some = ", ".join(known[:8])
             yield f"{place}: {name!r} is not reported; {some}, ... are.{nearest(name, known)}"
+
+
+def _drawn(plain: dict) -> Iterator[str]:
+    """A figure's name that would be refused when the run is over."""
+    try:
+        targets.find(plain["log"].get("draw", "engine.log.label_figures"), plain.get("trust"))
+    except (ValueError, ImportError, HydraException) as error:
+        yield f"log.draw: {error}"
 
 
 def _machine(plain: dict) -> Iterator[str]:

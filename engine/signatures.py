@@ -14,7 +14,7 @@ from typing import Any
 
 from engine import targets
 
-HYDRA = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")
+HYDRA = ("_target_", "_partial_", "_args_")
 SEPARATE = ("loss.weights",)  # goes to the task, see engine/build.py
 
 
@@ -41,6 +41,12 @@ def _arguments(node: dict, trust: targets.Trust, place: str) -> Iterator[str]:
         hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except (NameError, TypeError, AttributeError):
         hints = {}
+    if "_args_" in node:
+        named = {k: v for k, v in node.items() if k in parameters}
+        try:
+            inspect.signature(target).bind_partial(*node["_args_"], **named)
+        except TypeError as error:
+            yield f"{place}._args_: {node['_target_']} cannot take {node['_args_']}: {error}."
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for key, value in node.items():
         if key in HYDRA:

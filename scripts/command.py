@@ -94,13 +94,17 @@ def guarded(start: Callable[[], Any]) -> Any:
 
 def paragraph(error: BaseException) -> str:
     """What went wrong, in words; an error that we did not foresee is named."""
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, InstantiationException, OverrideParseException
     from torch.multiprocessing.spawn import ProcessRaisedException
 
     text = str(error).strip()
     if isinstance(error, ProcessRaisedException):  # the last line of another process's traceback
         text = re.split(r"\n(?=\w[\w.]*(?:Error|Exception|Interrupt|Exit)\b)", text)[-1]
         return re.sub(r"^[\w.]*: ", "", text)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override} cannot be read; put quotes around the value: \"key='value'\"."
+    if isinstance(error, InstantiationException):
+        return " ".join(line for line in text.splitlines() if not line.startswith("full_key"))
     if isinstance(error, HydraException):
         return f"{text.splitlines()[0]}{_nearest(error)}" if text else type(error).__name__
     if isinstance(error, OSError) and error.strerror and error.filename is None:

@@ -73,6 +73,15 @@ WRONG = {
     "resume=nothing.pt": "resume: expected auto, never or a checkpoint",
     "images=hash": "images: expected one of times, content",
     "trust=tests": "trust: expected a list",
+    "+nothing=1": "nothing: no such setting",
+    "+trainr.epochs=1": "trainr: no such setting. Did you mean trainer",
+    "+choose={key: nope, among: [1]}": "choose.key: there is no setting 'nope'",
+    "log.draw=os.system": "log.draw: 'os.system' is not one of the names",
+    "log.draw=engine.log.nope": "log.draw",
+    "trainer.strategy=dpp": "trainer.strategy: expected one of auto.*Did you mean ddp",
+    "paths.outputs=''": "paths.outputs: expected a text",
+    "+dataset._recursive_=false": "datasets.AgeDataset takes no _recursive_",
+    "+loss.likelihood._args_=[1]": "loss.likelihood._args_: losses.Gaussian cannot take .*sigma",
 }
 WRONG.pop("preset@_global_.x=1")
 
