@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gaussian_kde, rankdata, skew, spearmanr, wilcoxon
 
 from datasets.tabular import TabularSet, load
@@ -155,6 +155,8 @@ def run_set(
     for k in range(s.folds):
         train, test = fold != k, fold == k
         x, y = data.inputs[train], data.labels[train]
+        if not np.ptp(y):
+            raise ValueError(f"{path}: but for one fold all labels are {y[0]:g}; too few others")
         found, residual = predictions(x, y, data.inputs[test], seed=k, s=s)
         for method, pred in found.items():
             report = rare_report(pred, data.labels[test], data.labels)
@@ -222,7 +224,7 @@ def summary(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             tests[f"{ours} against {plain}, {title}"] = {
                 "wins": int((a < b).sum()),
                 "losses": int((a > b).sum()),
-                "p": float(wilcoxon(a, b).pvalue),  # pyright: ignore[reportAttributeAccessIssue]
+                "p": float(wilcoxon(a, b).pvalue) if (a != b).any() else None,  # pyright: ignore
                 "median_gain": float(np.median(1 - a / b)),
             }
     return {"rows": rows, "tests": tests, "foresight": foresight(sets)}
@@ -238,18 +240,25 @@ def gains(sets: Mapping[str, Mapping[str, Any]], ours: str) -> NDArray[np.float6
     )
 
 
-def foresight(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+def foresight(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
     """Rank correlations of the gain with what is known before balancing."""
     known = {name: s for name, s in sets.items() if "foreseen_gain" in s}
-    out: dict[str, dict[str, float]] = {}
+    out: dict[str, dict[str, float | None]] = {}
     for ours in PAIRS:
         gain = gains(known, ours)
         for name in ("skewness", "imbalance", "stretch", "foreseen_gain"):
             values = [abs(s[name]) if name == "skewness" else s[name] for s in known.values()]
-            result: Any = spearmanr(values, gain)
-            out.setdefault(ours, {})[name] = float(result.statistic)
-            out[ours][f"{name}_p"] = float(result.pvalue)
+            found = out.setdefault(ours, {})
+            found[name], found[f"{name}_p"] = _rank_correlation(values, gain)
     return out
+
+
+def _rank_correlation(a: ArrayLike, b: ArrayLike) -> tuple[float | None, float | None]:
+    """Spearman's and its p-value; None where there is none, of two sets or of constants."""
+    if np.size(a) < 3 or not np.ptp(a) or not np.ptp(b):
+        return None, None
+    result: Any = spearmanr(a, b)
+    return float(result.statistic), float(result.pvalue)
 
 
 def figures(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:

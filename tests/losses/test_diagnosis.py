@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from losses import diagnose
-from losses.diagnosis import _held_out, _mixture
+from losses.diagnosis.candidates import _mixture, held_out
 
 RNG = np.random.default_rng(0)
 NORMAL = 5 + 0.5 * RNG.normal(size=4000)
@@ -47,7 +47,7 @@ def test_the_prior_that_made_the_labels_fits_best():
 def test_labels_that_repeat_do_not_reward_spikes():
     ages = np.round(RNG.normal(35, 12, size=3000))
     entropy = 0.5 * np.log(2 * np.pi * np.e * 144)
-    assert _held_out(_mixture(8), ages) == pytest.approx(-entropy, abs=0.1)
+    assert held_out(_mixture(8), ages) == pytest.approx(-entropy, abs=0.1)
 
 
 def test_the_model_of_the_residuals_is_described():

@@ -63,6 +63,26 @@ def test_sigma_and_power_are_chosen_by_the_balanced_error():
     assert errors[0] < errors[1]
 
 
+def test_balanced_predictions_stay_within_the_labels():
+    """Beyond the outermost label the balanced loss is flat; a plain model may extrapolate."""
+    x, y = line(300)
+    far = np.array([[-1e3], [1e3]])
+    fixed = {"hidden": (), "sigma": 0.5, "power": 1.0}
+    for likelihood in ("gaussian", "laplace", "histogram"):
+        model = BalancedRegressor(likelihood, **fixed).fit(x, y)
+        pred = model.predict(far)
+        assert (pred >= y.min()).all()
+        assert (pred <= y.max()).all()
+        low, high = model.predict_interval(far)
+        assert ((low <= pred) & (pred <= high)).all()
+    two = np.stack([y, -3 * y], 1)
+    pred = BalancedRegressor(prior="mixture", **fixed).fit(x, two).predict(far)
+    assert (pred >= two.min(0)).all()
+    assert (pred <= two.max(0)).all()
+    plain = BalancedRegressor(prior="flat", **fixed).fit(x, y).predict(far)
+    assert plain[1] > 2 * y.max()
+
+
 def test_intervals_hold_what_they_promise():
     x, y = line()
     for likelihood in ("gaussian", "laplace", "huber", "histogram"):
@@ -146,11 +166,32 @@ X, Y = np.random.default_rng(0).normal(size=(50, 2)), np.linspace(0, 1, 50)
         ({"prior": "mixture", "power": 0.5}, Y, "only prior='bins' can be tempered"),
         ({"prior": "bins"}, np.stack([Y, Y**2], 1), "use prior='mixture'"),
         ({"validation_fraction": 2.0}, Y, r"in \(0, 1\), got 2.0"),
+        ({"sigma": np.inf}, Y, 'sigma is a positive number or "auto", got inf'),
+        ({"hidden": 8}, Y, r"a sequence of widths, such as \(32,\), .* got 8"),
+        ({"hidden": (0,)}, Y, "a sequence of widths"),
+        ({"hidden": "8"}, Y, "a sequence of widths"),
+        ({"alpha": -1}, Y, "alpha is a number from 0 on, got -1"),
+        ({"likelihood": Gaussian}, Y, "or an instance of a Likelihood"),
+        ({"prior": None}, Y, "got None; or an instance of a Prior"),
+        ({}, 1e308 * (2 * Y - 1), "more than float64 can hold"),
     ],
 )
 def test_bad_input_gets_one_clear_line(options: dict, labels, message: str):
     with pytest.raises(ValueError, match=message):
         BalancedRegressor(max_iter=2, **options).fit(X, labels)
+
+
+def test_iterations_are_a_count():
+    for wrong in (0, "a", 1.5):
+        with pytest.raises(ValueError, match="max_iter is a whole number from 1 on"):
+            BalancedRegressor(max_iter=wrong).fit(X, Y)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-9, 1e9, 1e300])
+def test_labels_of_any_size(unit: float):
+    model = BalancedRegressor(hidden=(), sigma=0.5, power=1.0, max_iter=5)
+    expected = model.fit(X, Y).predict(X)
+    np.testing.assert_allclose(model.fit(X * unit, Y * unit).predict(X * unit) / unit, expected)
 
 
 def test_one_sample_is_refused_and_twelve_are_enough_to_fit():

@@ -13,40 +13,20 @@ where it is not. What that does to the errors is seen by drawing p = y + noise f
 N: labels.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
-from .boosting import log_evidence_slopes
-from .likelihoods import Gaussian
-from .mixture import GaussianMixture
-from .priors import Bins, Prior
+from ..priors import Prior
+from .candidates import CANDIDATES, held_out, spread
+from .stretch import RANGES, Region, expected_errors, regions_of, smoothed_density, stretch_of
 
 FEWEST = 30  # labels, below which nothing can be said about tails
-RANGES = 20  # equally wide ranges in which labels are counted and errors are averaged
-REGIONS = 5  # of the text and of the figure
-FOLDS = 5  # of the held-out log-likelihood
-DRAWS = 20_000  # of labels with noise
 LITTLE = 0.2  # sigmas: predictions that move by less make no difference
 MUCH = 3.0  # the stretch above which the text warns
-
-
-@dataclass(frozen=True)
-class Region:
-    """A fifth of the label range: its ends, its share of the labels, and what balancing does to
-    predictions there: how far it moves that of the middle, and how much it stretches them.
-    """
-
-    low: float
-    high: float
-    share: float
-    shift: float
-    stretch: float
 
 
 @dataclass(frozen=True)
@@ -144,11 +124,11 @@ class Diagnosis:
         figure = Figure(figsize=(6, 5), layout="constrained")
         top, bottom = figure.subplots(2, sharex=True)
         top.hist(self.labels, 2 * RANGES, density=True, color="#bbbbbb", label="labels")
-        density = _smoothed_density(self.prior, self.sigma / 4, grid)
+        density = smoothed_density(self.prior, self.sigma / 4, grid)
         top.plot(grid, density, color="#0072b2", label="prior")
         top.set(ylabel="density", title="Labels and their prior")
         top.legend(frameon=False)
-        bottom.plot(grid, _stretch(self.prior, self.sigma, grid)[1], color="#d55e00")
+        bottom.plot(grid, stretch_of(self.prior, self.sigma, grid)[1], color="#d55e00")
         bottom.axhline(1, color="#999999", linewidth=0.8)
         bottom.set(xlabel="label", ylabel="stretch", ylim=(0, None))
         bottom.set_title(f"What balancing with sigma {self.sigma:.3g} does to predictions")
@@ -181,9 +161,9 @@ def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis
             pull = float(np.cov(r, y, bias=True)[0, 1] / y.var())
     counts, edges = np.histogram(y, RANGES)
     rare = counts < counts.max() / 10
-    fits = {name: _held_out(fit, y) for name, (fit, _) in CANDIDATES.items()}
+    fits = {name: held_out(fit, y) for name, (fit, _) in CANDIDATES.items()}
     best = max(fits, key=lambda name: fits[name])
-    prior = CANDIDATES[best][0](_spread(y))[1]
+    prior = CANDIDATES[best][0](spread(y))[1]
     low, high = np.quantile(y, [0.025, 0.975])
     return Diagnosis(
         labels=y,
@@ -198,8 +178,8 @@ def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis
         sigma=float(sigma),
         measured=measured,
         pull=pull,
-        regions=_regions(y, prior, float(sigma)),
-        **_expected(y, prior, float(sigma), edges),
+        regions=regions_of(y, prior, float(sigma)),
+        **expected_errors(y, prior, float(sigma), edges),
     )
 
 
@@ -231,118 +211,3 @@ def _is_number(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-Density = Callable[[NDArray], NDArray]  # log-density of (N,) labels
-Fit = Callable[[NDArray], tuple[Density, Prior]]
-
-
-def _bins(count: int) -> Fit:
-    def fit(y: NDArray) -> tuple[Density, Prior]:
-        edges = np.linspace(y.min(), y.max(), count + 1)
-        counts, _ = np.histogram(y, edges)
-        share = (counts + 0.5) / (counts + 0.5).sum()  # none is impossible
-        width = edges[1] - edges[0]
-
-        def log_density(x: NDArray) -> NDArray:
-            place = np.clip(((x - edges[0]) / width).astype(int), 0, count - 1)
-            return np.log(share[place] / width)
-
-        return log_density, Bins.fit(y, edges)
-
-    return fit
-
-
-def _mixture(components: int) -> Fit:
-    def fit(y: NDArray) -> tuple[Density, Prior]:
-        prior = GaussianMixture.fit(y, components, regularisation=1e-4)
-        return lambda x: prior.log_prob(torch.from_numpy(x)[:, None]).numpy(), prior
-
-    return fit
-
-
-def _kde(y: NDArray) -> tuple[Density, Prior]:
-    from scipy.stats import gaussian_kde
-
-    kernel = gaussian_kde(y[:: max(1, len(y) // 5000)], "silverman")
-    grid = np.linspace(y.min(), y.max(), 200)
-    return lambda x: np.log(kernel(x) + 1e-300), Bins(grid, kernel(grid))
-
-
-CANDIDATES: dict[str, tuple[Fit, str]] = {
-    **{
-        f"{n} bins": (
-            _bins(n),
-            f"Bins.fit(labels, np.linspace(labels.min(), labels.max(), {n + 1}))",
-        )
-        for n in (10, 20, 50)
-    },
-    **{
-        f"mixture of {n}": (_mixture(n), f"GaussianMixture.fit(labels, components={n})")
-        for n in (1, 2, 4, 8)
-    },
-    "kernel density": (_kde, "Bins(grid, scipy.stats.gaussian_kde(labels, 'silverman')(grid))"),
-}
-
-
-def _spread(y: NDArray) -> NDArray:
-    """Labels that repeat (whole years, say) are spread evenly over the gap between two: a density
-    would find each of them infinitely likely.
-    """
-    distinct = np.unique(y)
-    if len(distinct) > len(y) / 2:
-        return y
-    gap = np.median(np.diff(distinct))
-    return y + gap * (np.random.default_rng(0).random(len(y)) - 0.5)
-
-
-def _held_out(fit: Fit, y: NDArray) -> float:
-    """The mean log-density of labels that a prior was not fitted to."""
-    y = _spread(y)
-    fold = np.random.default_rng(0).permutation(len(y)) % FOLDS
-    parts = [fit(y[fold != k])[0](y[fold == k]).sum() for k in range(FOLDS)]
-    return float(np.sum(parts) / len(y))
-
-
-def _stretch(prior: Prior, sigma: float, p: NDArray) -> tuple[NDArray, NDArray]:
-    """(N,) -> the plain predictions m(p), and the stretch dp/dm."""
-    x = torch.tensor(p, dtype=torch.float64)[:, None]
-    gaussian = Gaussian(torch.tensor(sigma, dtype=torch.float64), floor=1e-12)
-    first, second = log_evidence_slopes(gaussian, prior.double(), x)
-    m = (x + sigma**2 * first)[:, 0].numpy()
-    return m, 1 / (1 + sigma**2 * second[:, 0].numpy()).clip(1e-3, None)
-
-
-def _smoothed_density(prior: Prior, width: float, grid: NDArray) -> NDArray:
-    x = torch.tensor(grid, dtype=torch.float64)[:, None]
-    gaussian = Gaussian(torch.tensor(width, dtype=torch.float64), floor=1e-12)
-    return prior.double().log_evidence(gaussian, x, x).exp().numpy()
-
-
-def _regions(y: NDArray, prior: Prior, sigma: float) -> tuple[Region, ...]:
-    edges = np.linspace(y.min(), y.max(), REGIONS + 1)
-    counts, _ = np.histogram(y, edges)
-    found = []
-    for low, high, count in zip(edges, edges[1:], counts, strict=False):
-        p = np.array([low, (low + high) / 2, high])
-        m, _ = _stretch(prior, sigma, p)
-        steep = (high - low) / max(m[2] - m[0], 1e-3 * (high - low))  # the mean of dp/dm
-        numbers = low, high, count / len(y), p[1] - m[1], steep
-        found.append(Region(*(float(number) for number in numbers)))
-    return tuple(found)
-
-
-def _expected(y: NDArray, prior: Prior, sigma: float, edges: NDArray) -> dict[str, Any]:
-    """Root mean squared errors of m and of p, plain and with every range counting alike."""
-    rng = np.random.default_rng(0)
-    label = y[rng.integers(len(y), size=DRAWS)]
-    p = label + sigma * rng.normal(size=DRAWS)
-    m, _ = _stretch(prior, sigma, p)
-    place = np.clip(np.searchsorted(edges, label, side="right") - 1, 0, RANGES - 1)
-    plain, balanced = [], []
-    for pred in (m, p):
-        square = (pred - label) ** 2
-        plain.append(float(np.sqrt(square.mean())))
-        means = [square[place == k].mean() for k in np.unique(place)]
-        balanced.append(float(np.sqrt(np.mean(means))))
-    return {"rmse": tuple(plain), "balanced_rmse": tuple(balanced)}

@@ -3,7 +3,12 @@ prior.
 
     fit      standardises inputs and labels, trains with the plain loss, then from there with the
              balanced one; sigma and the tempering power are chosen on rows that were held out
-    predict  decodes the likelihood's point prediction, in the labels' own unit
+    predict  decodes the likelihood's point prediction, in the labels' own unit; a balanced one
+             stays between the smallest and the largest training label
+
+Why it stays: with Gaussian noise the balanced loss of a label y goes on beyond the largest label
+y_max as (y_max - y) p / sigma^2, which is flat for y = y_max, so that nothing calls such a
+prediction back. No label was seen there, and the loss counts on none.
 
 All rows are one batch, and L-BFGS takes the steps: a fit depends on nothing but the data and
 `random_state`, and a row of weight two is the same as two rows.
@@ -13,7 +18,7 @@ N: rows; F: inputs; D: label dimensions; W: the likelihood's width.
 
 import copy
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,21 +33,22 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor, nn
 
-from .balanced import BalancedLoss
-from .categorical import Histogram
-from .likelihoods import Gaussian, Likelihood, Location
-from .mixture import GaussianMixture
-from .priors import Bins, Flat, Prior
-from .robust import Huber, Laplace
+from ..balanced import BalancedLoss
+from ..categorical import Histogram
+from ..likelihoods import Gaussian, Likelihood, Location
+from ..mixture import GaussianMixture
+from ..priors import Bins, Flat, Prior
+from ..robust import Huber, Laplace
+from .network import Data, histogram_quantile, quantile, trained
+from .rows import distinct, edges, held_out, over_ranges, standard
 
 POWERS = (0.0, 0.5, 1.0)  # of the label prior, tried by power="auto"
 SIGMAS = (0.5, 0.75, 1.0)  # times the plain model's error on held-out rows, tried by sigma="auto"
 FEW = 20  # distinct rows below which nothing is held out, and the middle of SIGMAS is taken
 BINS = 40  # of the label prior and of the histogram
+LARGEST = 1e307  # label whose distance to another one is still a number
 COMPONENTS = 4  # of a mixture
-RANGES = 10  # equally wide ranges of labels, over which the held-out error is averaged
 
-Data = Sequence[Tensor]  # standardised inputs (N, F), standardised labels (N, D), weights (N,)
 LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]
 PriorName = Literal["auto", "flat", "bins", "mixture"]
 
@@ -93,18 +99,23 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         )
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         labels = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        if not (np.abs(labels) < LARGEST).all():
+            raise ValueError(
+                f"the labels span more than float64 can hold; keep them below {LARGEST}"
+            )
         if (constant := np.ptp(labels[weight > 0], axis=0) == 0).any():
             value = labels[weight > 0][0, constant][0]
             raise ValueError(f"all labels are {value:g}: nothing can be learnt, or balanced")
         self._check(labels.shape[1])
         self.shape_ = np.shape(y)[1:]
-        X, labels, weight = _distinct(X, labels, weight)
-        self.input_center_, self.input_scale_ = _standard(X, weight)
-        self.center_, self.scale_ = _standard(labels, weight)
+        X, labels, weight = distinct(X, labels, weight)
+        self.input_center_, self.input_scale_ = standard(X, weight)
+        self.center_, self.scale_ = standard(labels, weight)
         inputs, targets = (X - self.input_center_) / self.input_scale_, labels - self.center_
-        data = tuple(torch.from_numpy(a) for a in (inputs, targets / self.scale_, weight))
+        data: Data = tuple(torch.from_numpy(a) for a in (inputs, targets / self.scale_, weight))
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
+        self.ends_ = _ends(data)
         self.sigma_, self.power_, self.noise_ = self._choose(data, seed)
         plain, _ = self._train(data, self._plain(data), seed)
         self.loss_ = self._loss(data, self.sigma_, self.power_)
@@ -113,8 +124,7 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """(N, F) -> (N,), or (N, D): the likelihood's point prediction."""
-        raw = self._raw(X)
-        pred = self.loss_.likelihood.decode(raw).numpy()
+        pred = _point(self._raw(X), self.loss_, self.ends_).numpy()
         return (pred * self.scale_ + self.center_).reshape(len(pred), *self.shape_)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray[np.float64]:
@@ -129,10 +139,11 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         likelihood = self.loss_.likelihood
         if isinstance(likelihood, Histogram):
             tails = ((1 - coverage) / 2, (1 + coverage) / 2)
-            ends = [_histogram_quantile(likelihood, raw, tail) for tail in tails]
+            ends = [histogram_quantile(likelihood, raw, tail) for tail in tails]
         elif isinstance(likelihood, Location):
-            width = torch.tensor(_quantile(likelihood, coverage) * self.noise_)
-            ends = [raw - width, raw + width]
+            width = torch.tensor(quantile(likelihood, coverage) * self.noise_)
+            point = _point(raw, self.loss_, self.ends_)
+            ends = [point - width, point + width]
         else:
             raise TypeError(
                 f"a {type(likelihood).__name__} likelihood gives no interval; use one of "
@@ -151,18 +162,30 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
     def _check(self, dims: int) -> None:
         """What only this class can be told wrongly; the losses check their own."""
         for name, value, low in (("sigma", self.sigma, 0), ("power", self.power, -1e-12)):
-            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if value != "auto" and not (number and value > low):  # pyright: ignore
+            if value != "auto" and not (_is_number(value) and value > low):
                 raise ValueError(f'{name} is a positive number or "auto", got {value!r}')
-        names = {"likelihood": LikelihoodName, "prior": PriorName}
-        for name, known in names.items():
+        kinds = {"likelihood": (LikelihoodName, Likelihood), "prior": (PriorName, Prior)}
+        for name, (known, kind) in kinds.items():
             value = getattr(self, name)
-            if isinstance(value, str) and value not in known.__args__:
-                raise ValueError(f"{name} is one of {', '.join(known.__args__)}, got {value!r}")
+            if not isinstance(value, kind) and value not in known.__args__:
+                raise ValueError(
+                    f"{name} is one of {', '.join(known.__args__)}, got {value!r}; or an instance "
+                    f"of a {kind.__name__}."
+                )
         if self.power not in ("auto", 1, 1.0) and not self._tempers(dims):
             raise ValueError(f"only prior='bins' can be tempered, got power={self.power}")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction is in (0, 1), got {self.validation_fraction}")
+        if not _is_number(self.alpha) or not self.alpha >= 0:
+            raise ValueError(f"alpha is a number from 0 on, got {self.alpha!r}")
+        if not _is_count(self.max_iter):
+            raise ValueError(f"max_iter is a whole number from 1 on, got {self.max_iter!r}")
+        widths = self.hidden
+        if isinstance(widths, str) or not np.iterable(widths) or not all(map(_is_count, widths)):
+            raise ValueError(
+                f"hidden is a sequence of widths, such as (32,), or () for a linear model; got "
+                f"{widths!r}"
+            )
 
     def _tempers(self, dims: int) -> bool:
         return self.prior == "bins" or (self.prior == "auto" and dims == 1)
@@ -181,25 +204,21 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             scale = getattr(self._loss(data, sigma, powers[0]).likelihood, "value", sigma or 1.0)
             scale = torch.as_tensor(scale, dtype=torch.float64).detach()
             return sigma, powers[0], scale.expand(dims).numpy()
-        held_out = _held_out(data[1], self.validation_fraction, seed)
-        inner, outer = ([t[rows] for t in data] for rows in (~held_out, held_out))
+        out = held_out(data[1], self.validation_fraction, seed)
+        inner, outer = ([t[rows] for t in data] for rows in (~out, out))
         plain, _ = self._train(inner, self._plain(inner), seed)
         if sigmas == ["auto"]:
-            error = self._errors(plain, self._plain(inner), outer)
+            error = _errors(plain, self._plain(inner), outer, _ends(inner))
             sigmas = [float(error.square().mean().sqrt()) * factor for factor in SIGMAS]
         best = (np.inf, sigmas[0], powers[0], np.ones(dims))
         for sigma, power in product(sigmas, POWERS if open_power else powers):
             loss = self._loss(inner, sigma, power)
             network, _ = self._train(inner, loss, seed, plain)
-            error = self._errors(network, loss, outer)
+            error = _errors(network, loss, outer, _ends(inner))
             spread = getattr(loss.likelihood, "spread", lambda r: r.square().mean().sqrt())
             noise = np.array([float(spread(column[:, None])) for column in error.T])
-            best = min(best, (_over_ranges(error, *outer[1:]), sigma, power, noise), key=_first)
+            best = min(best, (over_ranges(error, *outer[1:]), sigma, power, noise), key=_first)
         return best[1:]
-
-    def _errors(self, network: nn.Module, loss: BalancedLoss, data: Data) -> Tensor:
-        with torch.no_grad():
-            return loss.likelihood.decode(network(data[0])) - data[1]  # (N, D)
 
     def _plain(self, data: Data) -> BalancedLoss:
         """Where every training starts from: least squares, or the plain histogram."""
@@ -217,8 +236,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         if isinstance(self.likelihood, Likelihood):
             return copy.deepcopy(self.likelihood).double()
         if self.likelihood == "histogram":
-            edges = _edges(data[1], BINS)
-            return Histogram(edges, float(edges[1] - edges[0]) if sigma is None else sigma)
+            ends = edges(data[1], BINS)
+            return Histogram(ends, float(ends[1] - ends[0]) if sigma is None else sigma)
         kinds = {"gaussian": Gaussian, "laplace": Laplace, "huber": Huber}
         return kinds[self.likelihood](torch.tensor(sigma, dtype=torch.float64))
 
@@ -245,108 +264,42 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         # so fine that the noise around a center overlaps with its neighbours'
         scale = float(likelihood.value.min()) if isinstance(likelihood, Location) else 0.25
         reach = float(labels.max() - labels.min()) / scale
-        edges = _edges(labels, int(np.clip(2 * reach, BINS, 10 * BINS)))
-        counts, _ = np.histogram(labels[:, 0].numpy(), edges.numpy(), weights=weight.numpy())
-        return Bins((edges[1:] + edges[:-1]) / 2, torch.from_numpy(counts), power)
+        ends = edges(labels, int(np.clip(2 * reach, BINS, 10 * BINS)))
+        counts, _ = np.histogram(labels[:, 0].numpy(), ends.numpy(), weights=weight.numpy())
+        return Bins((ends[1:] + ends[:-1]) / 2, torch.from_numpy(counts), power)
 
     def _train(
         self, data: Data, loss: BalancedLoss, seed: int, start: nn.Module | None = None
     ) -> tuple[nn.Module, int]:
-        """A network trained with the loss, from the weights of `start` if given, and the steps."""
-        inputs, labels, weight = data
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            sizes = [inputs.shape[1], *self.hidden, loss.likelihood.width(labels.shape[1])]
-            layers = [nn.Linear(*pair).double() for pair in pairwise(sizes)]
-            modules = [module for layer in layers for module in (layer, nn.Tanh())]
-            network = nn.Sequential(*modules[:-1])
-            if start is not None:
-                network.load_state_dict(start.state_dict())
-            parameters = [*network.parameters(), *(p for p in loss.parameters() if p.requires_grad)]
-            optimizer = torch.optim.LBFGS(
-                parameters,
-                max_iter=self.max_iter,
-                history_size=10,
-                line_search_fn="strong_wolfe",
-            )
+        return trained(data, loss, seed, self.hidden, self.alpha, self.max_iter, start)
 
-            def step() -> Tensor:
-                optimizer.zero_grad()
-                size = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
-                value = loss(network(inputs), labels, weight) + self.alpha * size
-                value.backward()
-                return value
 
-            optimizer.step(step)
-        if not all(p.isfinite().all() for p in parameters):
-            raise FloatingPointError(
-                "the training left the finite numbers; give a larger sigma or a larger alpha"
-            )
-        return network, optimizer.state[parameters[0]]["n_iter"]
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return bool(number and np.isfinite(value))
+
+
+def _is_count(value: Any) -> bool:
+    count = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return bool(count and value >= 1)
+
+
+def _ends(data: Data) -> Tensor:
+    """(2, D): the smallest and the largest label."""
+    return torch.stack(torch.aminmax(data[1], dim=0))
+
+
+def _point(raw: Tensor, loss: BalancedLoss, ends: Tensor) -> Tensor:
+    """(N, W) -> (N, D) point predictions; balanced ones stay within the ends (2, D)."""
+    pred = loss.likelihood.decode(raw)
+    return pred if isinstance(loss.prior, Flat) else pred.clamp(*ends)
+
+
+def _errors(network: nn.Module, loss: BalancedLoss, data: Data, ends: Tensor) -> Tensor:
+    """(N, D): prediction minus label."""
+    with torch.no_grad():
+        return _point(network(data[0]), loss, ends) - data[1]
 
 
 def _first(candidate: tuple) -> float:
     return candidate[0]
-
-
-def _distinct(X: NDArray, labels: NDArray, weight: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Each distinct row once, with its total weight: copies of a row cannot be on both sides of a
-    split, and their order does not matter.
-    """
-    rows, place = np.unique(np.hstack([X, labels]), axis=0, return_inverse=True)
-    total = np.bincount(place.ravel(), weights=weight)
-    rows, total = rows[total > 0], total[total > 0]
-    return rows[:, : X.shape[1]].copy(), rows[:, X.shape[1] :].copy(), total
-
-
-def _standard(rows: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-    """The weighted mean and standard deviation of each column; 1 for a constant one."""
-    center = np.average(rows, axis=0, weights=weight)
-    scale = np.sqrt(np.average((rows - center) ** 2, axis=0, weights=weight))
-    constant = scale <= 1e-12 * np.abs(rows).max(axis=0)
-    return center, np.where(constant, 1.0, scale)
-
-
-def _held_out(labels: Tensor, fraction: float, seed: int) -> Tensor:
-    """(N,) which rows are held out: along the sorted labels, one at random out of each few."""
-    generator = torch.Generator().manual_seed(seed)
-    order = labels[:, 0].argsort(stable=True)
-    block = max(2, round(1 / fraction))
-    held_out = torch.zeros(len(labels), dtype=torch.bool)
-    for rows in order.split(block):
-        if len(rows) == block:
-            held_out[rows[torch.randint(block, (), generator=generator)]] = True
-    return held_out
-
-
-def _over_ranges(error: Tensor, labels: Tensor, weight: Tensor) -> float:
-    """The mean absolute error within each equally wide range of a label, averaged over ranges."""
-    means = []
-    for e, y in zip(error.T.abs(), labels.T.contiguous(), strict=True):
-        place = torch.bucketize(y, _edges(y, RANGES)[1:-1])
-        sums, counts = (
-            torch.zeros(RANGES, dtype=e.dtype).index_add(0, place, w) for w in (e * weight, weight)
-        )
-        means.append((sums[counts > 0] / counts[counts > 0]).mean())
-    return float(torch.stack(means).mean())
-
-
-def _edges(labels: Tensor, bins: int) -> Tensor:
-    return torch.linspace(float(labels.min()), float(labels.max()), bins + 1, dtype=torch.float64)
-
-
-def _quantile(likelihood: Location, coverage: float) -> float:
-    """How many scales to either side of the prediction hold the given share of the mass."""
-    r = torch.linspace(0, 60, 60_001, dtype=torch.float64)
-    mass = torch.cumulative_trapezoid(torch.exp(-likelihood.energy(r)), r)
-    return float(np.interp(coverage, (mass / mass[-1]).numpy(), r[1:].numpy()))
-
-
-def _histogram_quantile(likelihood: Histogram, logits: Tensor, share: float) -> Tensor:
-    """(N, K) -> (N, 1): where the histogram has the given share of its mass below."""
-    edges, mass = likelihood.edges.to(logits.dtype), logits.softmax(-1)
-    above = mass.cumsum(-1)
-    k = (above < share).sum(-1, keepdim=True).clamp(max=likelihood.bins - 1)
-    inside = mass.gather(-1, k)
-    part = ((share - (above.gather(-1, k) - inside)) / inside).clamp(0, 1)
-    return edges[k] + part * (edges[k + 1] - edges[k])

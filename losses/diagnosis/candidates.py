@@ -1,0 +1,84 @@
+"""The priors that `diagnose` tries, and how well each foretells labels that it was not fitted to.
+
+N: labels.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..mixture import GaussianMixture
+from ..priors import Bins, Prior
+
+FOLDS = 5  # of the held-out log-likelihood
+Density = Callable[[NDArray], NDArray]  # log-density of (N,) labels
+Fit = Callable[[NDArray], tuple[Density, Prior]]
+
+
+def _bins(count: int) -> Fit:
+    def fit(y: NDArray) -> tuple[Density, Prior]:
+        edges = np.linspace(y.min(), y.max(), count + 1)
+        counts, _ = np.histogram(y, edges)
+        share = (counts + 0.5) / (counts + 0.5).sum()  # none is impossible
+        width = edges[1] - edges[0]
+
+        def log_density(x: NDArray) -> NDArray:
+            place = np.clip(((x - edges[0]) / width).astype(int), 0, count - 1)
+            return np.log(share[place] / width)
+
+        return log_density, Bins.fit(y, edges)
+
+    return fit
+
+
+def _mixture(components: int) -> Fit:
+    def fit(y: NDArray) -> tuple[Density, Prior]:
+        prior = GaussianMixture.fit(y, components, regularisation=1e-4)
+        return lambda x: prior.log_prob(torch.from_numpy(x)[:, None]).numpy(), prior
+
+    return fit
+
+
+def _kde(y: NDArray) -> tuple[Density, Prior]:
+    from scipy.stats import gaussian_kde
+
+    kernel = gaussian_kde(y[:: max(1, len(y) // 5000)], "silverman")
+    grid = np.linspace(y.min(), y.max(), 200)
+    return lambda x: np.log(kernel(x) + 1e-300), Bins(grid, kernel(grid))
+
+
+CANDIDATES: dict[str, tuple[Fit, str]] = {
+    **{
+        f"{n} bins": (
+            _bins(n),
+            f"Bins.fit(labels, np.linspace(labels.min(), labels.max(), {n + 1}))",
+        )
+        for n in (10, 20, 50)
+    },
+    **{
+        f"mixture of {n}": (_mixture(n), f"GaussianMixture.fit(labels, components={n})")
+        for n in (1, 2, 4, 8)
+    },
+    "kernel density": (_kde, "Bins(grid, scipy.stats.gaussian_kde(labels, 'silverman')(grid))"),
+}
+
+
+def spread(y: NDArray) -> NDArray:
+    """Labels that repeat (whole years, say) are spread evenly over the gap between two: a density
+    would find each of them infinitely likely.
+    """
+    distinct = np.unique(y)
+    if len(distinct) > len(y) / 2:
+        return y
+    gap = np.median(np.diff(distinct))
+    return y + gap * (np.random.default_rng(0).random(len(y)) - 0.5)
+
+
+def held_out(fit: Fit, y: NDArray) -> float:
+    """The mean log-density of labels that a prior was not fitted to."""
+    y = spread(y)
+    fold = np.random.default_rng(0).permutation(len(y)) % FOLDS
+    parts = [fit(y[fold != k])[0](y[fold == k]).sum() for k in range(FOLDS)]
+    return float(np.sum(parts) / len(y))
