@@ -162,7 +162,7 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
     def _check(self, dims: int) -> None:
         """What only this class can be told wrongly; the losses check their own."""
         for name, value, low in (("sigma", self.sigma, 0), ("power", self.power, -1e-12)):
-            if value != "auto" and not (_is_number(value) and value > low):
+            if value != "auto" and not (_is_number(value) and value > low):  # pyright: ignore
                 raise ValueError(f'{name} is a positive number or "auto", got {value!r}')
         kinds = {"likelihood": (LikelihoodName, Likelihood), "prior": (PriorName, Prior)}
         for name, (known, kind) in kinds.items():
