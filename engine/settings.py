@@ -74,6 +74,8 @@ PLACE = Rule(
     ),
 )
 WORDS = list_of(TEXT)
+PIXELS = Rule("a whole number from 1 to 4096", lambda v: is_int(v) and 1 <= v <= 4096)
+KINDS = ("settings", "hostile", "file", "disk", "resources", "ranks", "process")
 DEVICES = either(
     COUNT,
     one_of("auto"),
@@ -144,7 +146,7 @@ TRAIN = {
     "optim.loss_lr": number(0),
     "paths.outputs": TEXT,
     "paths.data": TEXT,
-    "dataset.size": COUNT,
+    "dataset.size": PIXELS,
     "dataset.max_pixels": COUNT,
     "dataset.max_bytes": COUNT,
 }
@@ -192,18 +194,23 @@ RULES: dict[str, dict[str, Rule]] = {
         "source": one_of("imdb_wiki", "agedb", "utkface"),
         "cap": COUNT,
         "seed": INDEX,
-        "pack": either(COUNT, NOTHING),
+        "pack": either(PIXELS, NOTHING),
     },
     "prepare_mini": {
         "draw": list_of(one_of("bodies", "faces", "rooms")),
         "images": COUNT,
-        "size": COUNT,
+        "size": PIXELS,
         "cap": COUNT,
         "seed": INDEX,
         "rooms.train": COUNT,
         "rooms.test": COUNT,
         "bodies.counts.*": COUNT,
-        "bodies.size": COUNT,
+        "bodies.size": PIXELS,
+    },
+    "faults": {
+        "kind": list_of(one_of(*KINDS)),
+        "moments": COUNT,
+        "script": either(TEXT, NOTHING),
     },
     "prepare_nyud2": {"seed": INDEX},
 }
@@ -214,7 +221,11 @@ OPEN = ("dataset", "model", "loss", "metrics", "objective", "benchmark")  # hold
 
 def check(cfg: DictConfig, script: str = "train") -> None:
     """Refuse a config with a value that its settings cannot have; all of them are named."""
-    plain, rules = targets.plain(cfg), RULES.get(script.split("/")[0], {})
+    rules = RULES.get(script.split("/")[0], {})
+    said: Any = OmegaConf.to_container(cfg)  # what depends on a wrong setting cannot be resolved
+    if problems := list(_ruled(said, rules, script)):
+        raise ValueError("\n".join(problems))
+    plain = targets.plain(cfg)
     problems = [*_ruled(plain, rules, script), *_of_a_kind(plain, rules, script)]
     if script == "train" and not problems:
         targets.check(plain, plain.get("trust"))
@@ -237,6 +248,8 @@ def leaves(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 def _ruled(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[str]:
     for place, value in leaves(plain):
         rule = _rule(place, rules)
+        if isinstance(value, str) and "${" in value:
+            continue
         if value == "???" and script == "train":
             yield f"{place}: it must be given, e.g. {place}=..."
         elif value != "???" and rule is not None and not rule.holds(value):

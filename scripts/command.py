@@ -105,6 +105,8 @@ def paragraph(error: BaseException) -> str:
         return f"{error.override} cannot be read; put quotes around the value: \"key='value'\"."
     if isinstance(error, InstantiationException):
         return " ".join(line for line in text.splitlines() if not line.startswith("full_key"))
+    if missing := re.search(r"Missing mandatory value: ([\w.]+)", text):
+        return f"{missing[1]}: it must be given, e.g. {missing[1]}=..."
     if isinstance(error, HydraException):
         return f"{text.splitlines()[0]}{_nearest(error)}" if text else type(error).__name__
     if isinstance(error, OSError) and error.strerror and error.filename is None:

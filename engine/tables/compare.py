@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from datasets.arrays import read_npz
 from engine import identity, targets
 from engine.run import composed, first_stage, result, run
 from engine.runs import AGAIN, DRAWS
+from engine.signatures import nearest
 from engine.tables.intervals import Seed, compared, mean_draws
 from engine.tables.pool import side_by_side
 from engine.tables.table import DIVERGED, cell
@@ -106,6 +107,7 @@ def compare(
         for rows in sections.values()
         for name, row in rows.items()
     }
+    check_columns(table.columns, [cfg for cfgs in wanted.values() for cfg in cfgs])
     run_all({label(n, c): c for n, cfgs in wanted.items() for c in cfgs}, jobs, say)
     done = {name: [result(cfg) or {} for cfg in cfgs] for name, cfgs in wanted.items()}
 
@@ -174,6 +176,17 @@ def number_of(done: Mapping[str, Any], column: str) -> float | str | None:
         known = ", ".join(k.removeprefix("test/") for k in done["metrics"] if k.startswith("test/"))
         raise ValueError(f"table.columns: {column!r} is not reported; {known} are.")
     return done["metrics"][f"test/{column}"]
+
+
+def check_columns(columns: Sequence[str], cfgs: Sequence[DictConfig]) -> None:
+    """Refuse, before anything is run, a column that the metrics of these runs do not report."""
+    for cfg in cfgs[:1]:
+        metrics = targets.find(cfg.metrics["_target_"], cfg.trust)
+        known = metrics.names_reported() if hasattr(metrics, "names_reported") else columns
+        for name in columns:
+            if name not in known:
+                some, near = ", ".join(known[:8]), nearest(name, known)
+                raise ValueError(f"table.columns: {name!r} is not reported; {some}, ... are.{near}")
 
 
 def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:

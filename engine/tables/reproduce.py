@@ -178,6 +178,8 @@ def reproduce(cfg: DictConfig) -> None:
     made, skipped = parts(cfg)
     for line in skipped:
         say(line)
+    if not made:
+        raise SystemExit("nothing could be done: there is no data for any of the tables.")
     plan = Plan({part.name: part.seconds for part in made})
     about = f", about {clock(plan.left())} on two cores" if cfg.data == "mini" else ""
     say(f"{len(made)} parts{about}; what they print is in {outputs}/reproduce.log")

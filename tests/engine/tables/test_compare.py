@@ -195,3 +195,14 @@ def test_cost_of_a_step(faces: Path, tmp_path: Path):
     measured = cost.measure(cfg, iterations=2)
     assert measured["seconds"] > 0
     assert 10 < measured["memory_mb"] < ours.nbytes / 2**20
+
+
+def test_a_column_that_is_not_reported_is_refused_before_anything_is_run(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("engine.tables.compare.run_all", lambda *_: pytest.fail("ran"))
+    rows = {"Vanilla": {"experiment": "imdb_wiki/vanilla"}}
+    table = OmegaConf.create({"columns": ["bmae", "bmae_fw"], "rows": rows})
+    told = ["preset=laptop", *tiny.tiny(faces, tmp_path)]
+    with pytest.raises(ValueError, match=r"'bmae_fw' is not reported.*Did you mean bmae_few"):
+        comparison.compare(table, 1, told, False, print)

@@ -42,6 +42,12 @@ def test_real_data_that_is_not_there_is_skipped_with_a_line(faces: Path, tmp_pat
     )
 
 
+def test_it_fails_where_there_is_no_data_at_all(tmp_path: Path):
+    places = [f"paths.data={tmp_path}", f"paths.outputs={tmp_path / 'out'}"]
+    with pytest.raises(SystemExit, match="nothing could be done"):
+        reproduce.reproduce(config("table=[imdb_wiki]", "data=real", *places))
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_dataset_may_lie_in_a_folder_of_its_own(name: str):
     cfg = composed("train", ["experiment=imdb_wiki/bmc", f"dataset={name}", f"paths.{name}=/x"])
