@@ -87,14 +87,15 @@ class Objective:
         learning_rate: float = 0.1,
     ):
         check(likelihood, prior)
-        if not strength >= 0:
+        if not (is_real(strength) and strength >= 0):
             raise ValueError(f"strength must be a number >= 0, got {strength}")
-        if not 0 < learning_rate <= 1:
+        if not (is_real(learning_rate) and 0 < learning_rate <= 1):
             raise ValueError(f"learning_rate must be in (0, 1], got {learning_rate}")
         self.likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
         self.prior = copy.deepcopy(prior).double().requires_grad_(False)
         self.strength, self.learning_rate = strength, learning_rate
         self.curve: Curve | None = None
+        self.first_move: tuple[NDArray, NDArray] | None = None  # from where to where, (D,) each
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None
@@ -102,7 +103,7 @@ class Objective:
         if hasattr(y_pred, "get_label"):  # (predictions, dataset)
             y_true, y_pred, sample_weight = y_pred.get_label(), y_true, y_pred.get_weight()
         pred = np.asarray(y_pred, dtype=np.float64)
-        shape, pred = pred.shape, pred.reshape(len(pred), -1)
+        shape, pred = pred.shape, pred.reshape(len(pred), -1 if pred.size else 1)
         try:
             labels = np.asarray(y_true, dtype=np.float64)
         except ValueError as error:
@@ -117,16 +118,44 @@ class Objective:
             bad = np.flatnonzero(~np.isfinite(labels).all(1))[:5].tolist()
             raise ValueError(f"labels must be finite; rows {bad} are not. Filter them first.")
         weight = np.asarray([] if sample_weight is None else sample_weight, dtype=np.float64)
+        if weight.size not in (0, len(pred)) or not (weight >= 0).all():
+            raise ValueError(f"expected a weight from 0 on for each of {len(pred)} rows")
+        if weight.size and not weight.any():
+            raise ValueError("all weights are zero: nothing can be learnt")
+        if not len(pred) or not np.isfinite(pred).all():
+            raise ValueError(
+                "the predictions are not finite: the training diverged. Is the learning rate that "
+                "of the booster? A larger sigma helps, too."
+                if len(pred)
+                else "expected labels and predictions, got none"
+            )
         weight = weight.reshape(-1, 1) if weight.size else np.ones((len(pred), 1))
         grad, hess = self._at_mean(labels, pred, weight)
         return (weight * grad).reshape(shape), (weight * hess).reshape(shape)
 
     def _at_mean(self, labels: NDArray, pred: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-        if np.ptp(pred, axis=0).any() or not weight.sum() > 0:
+        if np.ptp(pred, axis=0).any():
+            self._check_first_tree(pred)
             return self.derivatives(labels, pred)
         mean = np.broadcast_to((weight * labels).sum(0) / weight.sum(), pred.shape)
+        self.first_move = pred[0].copy(), mean[0]  # LightGBM hands out its own memory
         grad, hess = self.derivatives(labels, mean)
         return grad + (pred - mean) / self.learning_rate * hess, hess
+
+    def _check_first_tree(self, pred: NDArray) -> None:
+        """Whether the first tree came as far as it was sent: it goes too far where the booster's
+        learning rate is larger than the one given, and then nothing may converge.
+        """
+        if self.first_move is None:
+            return
+        (start, mean), self.first_move = self.first_move, None
+        far = np.abs(mean - start) > 20 * float(self.likelihood.value.max())
+        ratio = (pred.mean(0) - start)[far] / (mean - start)[far]
+        if (ratio > 1.5).any():
+            raise ValueError(
+                f"the booster's learning rate seems to be {self.learning_rate * ratio.max():.2g}, "
+                f"the objective was told {self.learning_rate:g}; give it the same learning_rate"
+            )
 
     def derivatives(self, labels: NDArray, pred: NDArray) -> tuple[NDArray, NDArray]:
         """(N, D), (N, D) -> scale^2 l' and scale^2 h, (N, D) each."""
@@ -222,6 +251,10 @@ def _slopes(likelihood: Likelihood, prior: Prior, pred: Tensor) -> tuple[Tensor,
     return first.detach(), torch.stack(columns, -1)
 
 
+def is_real(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 def check(likelihood: Likelihood, prior: Prior) -> None:
     """What a booster cannot be trained with."""
     if not isinstance(likelihood, Location):
@@ -234,6 +267,8 @@ def check(likelihood: Likelihood, prior: Prior) -> None:
             f"a booster learns trees and no {likelihood.symbol}; give it a number in the labels' "
             "unit. diagnose(labels, residuals) suggests one."
         )
+    if not isinstance(prior, Prior):
+        raise ValueError(f"prior is a Prior, such as Bins.fit(labels, edges); got {prior!r}")
     parts = [prior, *prior.modules()]
     if any(isinstance(part, Batch) for part in parts):
         raise ValueError(

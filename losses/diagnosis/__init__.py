@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
+from ..estimator.rows import standard
 from ..priors import Prior
 from .candidates import CANDIDATES, held_out, spread
 from .stretch import RANGES, Region, expected_errors, regions_of, smoothed_density, stretch_of
 
+LARGEST = 1e37  # label
 FEWEST = 30  # labels, below which nothing can be said about tails
 LITTLE = 0.2  # sigmas: predictions that move by less make no difference
 MUCH = 3.0  # the stretch above which the text warns
@@ -48,6 +51,9 @@ class Diagnosis:
     regions: tuple[Region, ...]
     rmse: tuple[float, float]  # expected with least squares, and balanced
     balanced_rmse: tuple[float, float]  # the same, every range counting alike
+    center: float  # the labels' mean and standard deviation, and the prior of standardised labels
+    scale: float
+    shape: Prior
 
     @property
     def stretch(self) -> float:
@@ -124,11 +130,12 @@ class Diagnosis:
         figure = Figure(figsize=(6, 5), layout="constrained")
         top, bottom = figure.subplots(2, sharex=True)
         top.hist(self.labels, 2 * RANGES, density=True, color="#bbbbbb", label="labels")
-        density = smoothed_density(self.prior, self.sigma / 4, grid)
+        standardised, sigma = (grid - self.center) / self.scale, self.sigma / self.scale
+        density = smoothed_density(self.shape, sigma / 4, standardised) / self.scale
         top.plot(grid, density, color="#0072b2", label="prior")
         top.set(ylabel="density", title="Labels and their prior")
         top.legend(frameon=False)
-        bottom.plot(grid, stretch_of(self.prior, self.sigma, grid)[1], color="#d55e00")
+        bottom.plot(grid, stretch_of(self.shape, sigma, standardised)[1], color="#d55e00")
         bottom.axhline(1, color="#999999", linewidth=0.8)
         bottom.set(xlabel="label", ylabel="stretch", ylim=(0, None))
         bottom.set_title(f"What balancing with sigma {self.sigma:.3g} does to predictions")
@@ -149,22 +156,31 @@ def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis
         )
     if np.ptp(y) == 0:
         raise ValueError(f"all {len(y)} labels are {y[0]:g}: there is nothing to balance")
-    sigma, measured, pull = y.std() / 2, residuals is not None, None
+    center, scale = (float(x[0]) for x in standard(y[:, None], np.ones(len(y))))
+    z = (y - center) / scale  # what is computed does not depend on the unit
+    sigma, measured, pull = 0.5, residuals is not None, None
     if residuals is not None:
-        r = _numbers(residuals, "residuals")
+        r = _numbers(residuals, "residuals") / scale
         if len(r) < 2:
             raise ValueError(f"expected at least two residuals, got {len(r)}")
-        sigma = float(np.sqrt(np.mean(r**2)))
-        if not sigma > 1e-9 * y.std():
+        if not np.abs(r).max() > 1e-9:
             raise ValueError("the residuals are all zero; give label minus prediction")
+        if not np.abs(r).max() < 1e9:
+            raise ValueError(
+                f"the residuals reach {np.abs(r).max():.0e} standard deviations of the labels; "
+                "give label minus prediction in the labels' unit"
+            )
+        sigma = float(np.sqrt(np.mean(r**2)))
         if len(r) == len(y):
-            pull = float(np.cov(r, y, bias=True)[0, 1] / y.var())
-    counts, edges = np.histogram(y, RANGES)
+            pull = float(np.cov(r, z, bias=True)[0, 1] / z.var())
+    counts, edges = np.histogram(z, RANGES)
     rare = counts < counts.max() / 10
-    fits = {name: held_out(fit, y) for name, (fit, _) in CANDIDATES.items()}
+    fits = {name: held_out(fit, z) for name, (fit, _) in CANDIDATES.items()}
     best = max(fits, key=lambda name: fits[name])
-    prior = CANDIDATES[best][0](spread(y))[1]
+    fit, code = CANDIDATES[best]
+    shape = fit(spread(z))[1]
     low, high = np.quantile(y, [0.025, 0.975])
+    plain, balanced = expected_errors(z, shape, sigma, edges)
     return Diagnosis(
         labels=y,
         imbalance=float(counts.max() / counts[counts > 0].min()),
@@ -172,19 +188,30 @@ def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis
         tail_mass=float(counts[rare].sum() / len(y)),
         tail_range=float(rare.mean()),
         effective_range=(float(low), float(high)),
-        fits=fits,
-        prior=prior,
-        prior_code=CANDIDATES[best][1],
-        sigma=float(sigma),
+        fits={name: value - float(np.log(scale)) for name, value in fits.items()},
+        prior=fit(spread(y))[1],
+        prior_code=code,
+        sigma=sigma * scale,
         measured=measured,
         pull=pull,
-        regions=regions_of(y, prior, float(sigma)),
-        **expected_errors(y, prior, float(sigma), edges),
+        regions=tuple(region.in_unit(center, scale) for region in regions_of(z, shape, sigma)),
+        rmse=(plain[0] * scale, plain[1] * scale),
+        balanced_rmse=(balanced[0] * scale, balanced[1] * scale),
+        center=center,
+        scale=scale,
+        shape=shape,
     )
 
 
 def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """(N,) finite numbers, or an error that says which are not."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    kind = getattr(values, "dtype", None)  # of an array, a series, an index
+    if getattr(kind, "kind", "") in tuple("cmM"):
+        raise ValueError(f"{name} must be real numbers, got {kind}")
     try:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -201,6 +228,11 @@ def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
         raise ValueError(
             f"{name} must be finite; {len(bad)} are missing or infinite, first in row {bad[0]}. "
             "Drop these rows."
+        )
+    if not (np.abs(found) < LARGEST).all():
+        raise ValueError(
+            f"{name} reach {np.abs(found).max():.0e}, keep them below {LARGEST:.0e}: losses compute "
+            "in float32. Give them in another unit."
         )
     return found[:, 0]
 

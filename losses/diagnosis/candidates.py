@@ -3,6 +3,7 @@
 N: labels.
 """
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -35,7 +36,9 @@ def _bins(count: int) -> Fit:
 
 def _mixture(components: int) -> Fit:
     def fit(y: NDArray) -> tuple[Density, Prior]:
-        prior = GaussianMixture.fit(y, components, regularisation=1e-4)
+        with warnings.catch_warnings():  # a mixture that stops early is a prior all the same
+            warnings.simplefilter("ignore")
+            prior = GaussianMixture.fit(y, components, regularisation=1e-4)
         return lambda x: prior.log_prob(torch.from_numpy(x)[:, None]).numpy(), prior
 
     return fit

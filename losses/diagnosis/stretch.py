@@ -5,7 +5,6 @@ N: labels.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +30,11 @@ class Region:
     share: float
     shift: float
     stretch: float
+
+    def in_unit(self, center: float, scale: float) -> "Region":
+        """That of labels `center + scale z`, if this one is of labels z."""
+        low, high = (center + scale * end for end in (self.low, self.high))
+        return Region(low, high, self.share, scale * self.shift, self.stretch)
 
 
 def stretch_of(prior: Prior, sigma: float, p: NDArray) -> tuple[NDArray, NDArray]:
@@ -61,7 +65,7 @@ def regions_of(y: NDArray, prior: Prior, sigma: float) -> tuple[Region, ...]:
     return tuple(found)
 
 
-def expected_errors(y: NDArray, prior: Prior, sigma: float, edges: NDArray) -> dict[str, Any]:
+def expected_errors(y: NDArray, prior: Prior, sigma: float, edges: NDArray) -> list[list[float]]:
     """Root mean squared errors of m and of p, plain and with every range counting alike."""
     rng = np.random.default_rng(0)
     label = y[rng.integers(len(y), size=DRAWS)]
@@ -74,4 +78,4 @@ def expected_errors(y: NDArray, prior: Prior, sigma: float, edges: NDArray) -> d
         plain.append(float(np.sqrt(square.mean())))
         means = [square[place == k].mean() for k in np.unique(place)]
         balanced.append(float(np.sqrt(np.mean(means))))
-    return {"rmse": tuple(plain), "balanced_rmse": tuple(balanced)}
+    return [plain, balanced]

@@ -40,13 +40,12 @@ from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
 from ..robust import Huber, Laplace
 from .network import Data, histogram_quantile, quantile, trained
-from .rows import distinct, edges, held_out, over_ranges, standard
+from .rows import LARGEST, distinct, edges, held_out, over_ranges, standard
 
 POWERS = (0.0, 0.5, 1.0)  # of the label prior, tried by power="auto"
 SIGMAS = (0.5, 0.75, 1.0)  # times the plain model's error on held-out rows, tried by sigma="auto"
 FEW = 20  # distinct rows below which nothing is held out, and the middle of SIGMAS is taken
 BINS = 40  # of the label prior and of the histogram
-LARGEST = 1e307  # label whose distance to another one is still a number
 COMPONENTS = 4  # of a mixture
 
 LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+LARGEST = 1e307  # label whose distance to another one is still a number
 RANGES = 10  # equally wide ranges of labels, over which the held-out error is averaged
 
 

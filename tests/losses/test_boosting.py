@@ -210,3 +210,44 @@ BINS = Bins([0.0, 1.0], [1.0, 1.0])
 def test_what_a_booster_cannot_do(make, message: str):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"learning_rate": "fast"}, r"learning_rate must be in \(0, 1\], got fast"),
+        ({"strength": "much"}, "strength must be a number >= 0, got much"),
+        ({"prior": None}, "prior is a Prior, such as Bins.fit"),
+    ],
+)
+def test_an_objective_that_cannot_be(given: dict, message: str):
+    prior = given.pop("prior", Bins(np.array([0.0, 1.0]), np.ones(2)))
+    with pytest.raises(ValueError, match=message):
+        objective(Gaussian(1.0), prior, **given)
+
+
+@pytest.mark.parametrize(
+    ("labels", "pred", "weight", "message"),
+    [
+        ([], [], None, "expected labels and predictions, got none"),
+        ([0.0, 1.0], [np.nan, 1.0], None, "predictions are not finite: the training diverged"),
+        ([0.0, 1.0], [0.0, 1.0], [1.0], "a weight from 0 on for each of 2 rows"),
+        ([0.0, 1.0], [0.0, 1.0], [1.0, -1.0], "a weight from 0 on for each of 2 rows"),
+        ([0.0, 1.0], [0.0, 1.0], [0.0, 0.0], "all weights are zero"),
+    ],
+)
+def test_rows_that_cannot_be_learnt_from(labels, pred, weight, message: str):
+    f = objective(Gaussian(1.0), Bins(np.array([0.0, 1.0]), np.ones(2)))
+    with pytest.raises(ValueError, match=message):
+        f(np.array(labels), np.array(pred), weight)
+
+
+def test_another_learning_rate_than_the_boosters_is_noticed():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    y = 100 + np.exp(x[:, 0])
+    prior = Bins.fit(y, np.linspace(y.min(), y.max(), 21))
+    f = objective(Gaussian(0.5), prior, learning_rate=0.1)
+    with pytest.raises(ValueError, match=r"learning rate seems to be 0.3, .* told 0.1"):
+        lightgbm.LGBMRegressor(objective=f, learning_rate=0.3, n_jobs=1, verbose=-1).fit(x, y)
+    lightgbm.LGBMRegressor(objective=f, learning_rate=0.1, n_jobs=1, verbose=-1).fit(x, y)

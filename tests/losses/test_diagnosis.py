@@ -77,6 +77,15 @@ def test_units_do_not_matter():
     assert large.stretch == pytest.approx(small.stretch, rel=1e-3)  # of two fits
 
 
+@pytest.mark.parametrize(("factor", "shift"), [(1e-9, 0.0), (1e9, 0.0), (1.0, 1e9)])
+def test_neither_unit_nor_origin_matter(factor: float, shift: float):
+    small, other = diagnose(WAITS[:300]), diagnose(factor * WAITS[:300] + shift)
+    assert other.advice == small.advice
+    # labels at 1e9 have seven digits after the point
+    assert other.rmse == pytest.approx([factor * value for value in small.rmse], rel=1e-3)
+    assert other.stretch == pytest.approx(small.stretch, rel=1e-3)
+
+
 def test_a_figure_is_drawn(tmp_path: Path):
     diagnose(WAITS).draw(tmp_path / "labels.png")
     assert (tmp_path / "labels.png").stat().st_size > 10_000
@@ -93,6 +102,11 @@ def test_a_figure_is_drawn(tmp_path: Path):
         (range(12), "expected at least 30 labels, got 12: fewer say nothing about rare ones"),
         ([], "expected at least 30 labels, got 0"),
         (np.zeros((40, 3)), "expected one label dimension, got 3; diagnose each column"),
+        ([[1, 2], [3]], "labels must be numbers; 2 are not"),
+        (np.arange(40).astype("datetime64[D]"), "must be real numbers, got datetime64"),
+        (np.arange(40) + 1j, "must be real numbers, got complex128"),
+        (np.ma.masked_less(np.arange(40.0), 3), "3 are missing or infinite, first in row 0"),
+        (1e300 * np.arange(40.0), r"reach 4e\+301, keep them below 1e\+37"),
     ],
 )
 def test_labels_that_cannot_be_diagnosed(labels, message: str):
@@ -106,6 +120,7 @@ def test_labels_that_cannot_be_diagnosed(labels, message: str):
         ([0.0, 0.0], "all zero"),
         ([1.0], "at least two residuals, got 1"),
         ([1.0, np.nan], "residuals must be finite"),
+        ([1e12, -1e12], "standard deviations of the labels; give label minus prediction"),
     ],
 )
 def test_residuals_that_say_nothing(residuals, message: str):
