@@ -231,8 +231,8 @@ def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
         )
     if not (np.abs(found) < LARGEST).all():
         raise ValueError(
-            f"{name} reach {np.abs(found).max():.0e}, keep them below {LARGEST:.0e}: losses compute "
-            "in float32. Give them in another unit."
+            f"{name} reach {np.abs(found).max():.0e}, keep them below {LARGEST:.0e}: losses are "
+            "computed in float32. Give them in another unit."
         )
     return found[:, 0]
 
