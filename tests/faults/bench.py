@@ -16,6 +16,7 @@ from typing import NamedTuple
 from hydra.core.global_hydra import GlobalHydra
 
 from engine import ROOT
+from engine.follow import follow
 from tests.engine.tiny import SIZE, write_faces
 
 MODEL = ("model._target_=tests.engine.tiny.TinyNet", "~model.pretrained", "~model.drop_connect")
@@ -59,7 +60,7 @@ class Bench:
         for reader, writer in pipes:
             os.set_blocking(reader, False)
             fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, TOLD)
-        child = os.fork()
+        parent, child = os.getpid(), os.fork()
         if child:
             for _, writer in pipes:
                 os.close(writer)
@@ -67,6 +68,7 @@ class Bench:
             return child
         code = 70
         try:
+            follow(parent)  # a campaign that is stopped leaves none of its scripts
             os.setsid()
             os.environ.pop("HYDRA_FULL_ERROR", None)
             GlobalHydra.instance().clear()
@@ -76,7 +78,7 @@ class Bench:
                 os.close(reader)
             sys.stdout, sys.stderr = (os.fdopen(n, "w", 1, closefd=False) for n in (1, 2))
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            sys.path[0] = str(ROOT / "scripts")
+            sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
             sys.argv = [str(ROOT / "scripts" / f"{script}.py"), *arguments]
             if limit:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

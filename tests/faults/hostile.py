@@ -16,9 +16,21 @@ from tests.faults.bench import Bench
 from tests.faults.fault import Fault, finished_run, refused
 
 
+class Bad:
+    """Leaves a trace where it is unpickled."""
+
+    def __init__(self, trace: Path):
+        self.trace = trace
+
+    def __reduce__(self):
+        return (os.system, (f"touch {self.trace}",))
+
+
 def hostile() -> list[Fault]:
     faults = [
-        Fault("hostile", f"run folder calls {node['_target_']}"[:60], make_evaluation(node), i < 2)
+        Fault(
+            "hostile", f"run folder {i} calls {node['_target_']}"[:60], make_evaluation(node), i < 2
+        )
         for i, node in enumerate(HOSTILE)
         if "${name}" not in str(node)
     ]
@@ -32,13 +44,6 @@ def hostile() -> list[Fault]:
             return happened, lost, good and not trace.exists()
 
         return Fault("hostile", name, act)
-
-    class Bad:
-        def __init__(self, trace: Path):
-            self.trace = trace
-
-        def __reduce__(self):
-            return (os.system, (f"touch {self.trace}",))
 
     def saved(trace: Path) -> bytes:
         import io
@@ -96,9 +101,12 @@ def evaluation_of(bench: Bench, node: dict) -> tuple[str, bool, bool]:
     folder = finished_run(bench)
     trace = bench.folder / "trace"
     kept = (folder / "config.yaml").read_text()
+    for name in ("e.npy", "e.pt", "e.pkl"):  # whoever reads one of them with pickle is caught
+        (bench.folder / name).write_bytes(pickle.dumps(Bad(trace)))
     text = json.dumps(node).replace("{trace}", str(trace))
+    text = text.replace('"e.', f'"{bench.folder}/e.')
     (folder / "config.yaml").write_text(kept.replace("csv: ", f"store_: {text}\n  csv: ", 1))
     arguments = (f"run={folder}", "trust=[tests.engine.tiny_only]", "accelerator=cpu")
-    happened, _, good = refused(bench.wait(bench.start("evaluate", *arguments)))
+    happened, _, good = refused(bench.wait(bench.start("evaluate", *arguments)), "Nothing was call")
     (folder / "config.yaml").write_text(kept)
     return happened, False, good and not trace.exists()

@@ -12,6 +12,7 @@ def test_there_are_enough():
     faults = catalogue(30)
     assert len(faults) >= 150
     assert len({fault.kind for fault in faults}) == 7
+    assert len({(fault.kind, fault.name) for fault in faults}) == len(faults)
 
 
 @pytest.mark.parametrize("fault", QUICK, ids=lambda fault: f"{fault.kind}: {fault.name}")
