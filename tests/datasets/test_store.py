@@ -2,9 +2,7 @@
 
 import copy
 import os
-import signal
-import subprocess
-import sys
+import resource
 import time
 from pathlib import Path
 
@@ -16,9 +14,8 @@ from torch.utils.data import DataLoader
 
 from datasets import AgeDataset, store
 from datasets.imdb_wiki import csv_key, pack
+from tests import process
 from tests.datasets.conftest import write_jpeg
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def packed(faces, size=32, **options):
@@ -116,25 +113,26 @@ def test_torn_record_is_written_again(faces, cut):
     assert [result[i] for i in range(6)] == expected
 
 
+def pack_slowly(faces: Path) -> None:
+    def slow(files):
+        for number, file in enumerate(files):
+            if number == 2:
+                (faces / "third").touch()
+            yield file
+            time.sleep(0.05)
+
+    packed(faces, progress=slow)
+
+
 def test_killed_writer_leaves_nothing_half_done(faces):
     """kill -9 while packing, then pack again: the store equals one written without a break."""
-    program = (
-        "import sys, time; from datasets.imdb_wiki import pack\n"
-        "def slow(files):\n"
-        "    for file in files: print(file, flush=True); yield file; time.sleep(0.05)\n"
-        "pack(sys.argv[1] + '/faces.csv', sys.argv[1], sys.argv[1] + '/packed.h5', 32, slow)\n"
-    )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", program, str(faces)], cwd=ROOT, stdout=subprocess.PIPE
-    )
-    assert writer.stdout is not None
-    for _ in range(3):
-        writer.stdout.readline()
+    writer = process.start(pack_slowly, faces)
+    while not (faces / "third").exists():
+        time.sleep(0.01)
     with pytest.raises(RuntimeError, match="another process is writing"):
         packed(faces)
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.wait()
-    writer.stdout.close()
+    writer.kill()
+    writer.join()
     assert not (faces / "packed.h5").exists()
     packed(faces)
     os.rename(faces / "packed.h5", faces / "first.h5")
@@ -227,17 +225,18 @@ def test_a_copy_that_forgets_the_times_is_the_same_store(faces):
     assert packed(faces, say=pytest.fail).digest == digest
 
 
+def pack_with_little_space(faces: Path, limit: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        packed(faces)
+    except OSError as error:
+        print(error)
+
+
 @pytest.mark.parametrize("limit", [3000, 9000, 12000])
 def test_a_full_disk_is_an_error_that_names_the_file(faces, limit):
     """While the journal is written, and while the store is; HDF5 itself would crash."""
-    code = (
-        "import resource, sys; from datasets.imdb_wiki import pack\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-        "try: pack(sys.argv[1] + '/faces.csv', sys.argv[1], sys.argv[1] + '/packed.h5', 32)\n"
-        "except OSError as error: print(error)\n"
-    )
-    command = [sys.executable, "-c", code, str(faces)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    done = process.call(pack_with_little_space, faces, limit)
     assert done.returncode == 0, done.stderr
     assert "packed.h5" in done.stdout
     assert "could not be written" in done.stdout

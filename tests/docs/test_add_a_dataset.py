@@ -4,13 +4,12 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from engine import ROOT
+from tests import process
 
 PAGE = ROOT / "docs" / "add_a_dataset.md"
 CODE = ("configs", "datasets", "engine", "losses", "metrics", "models", "scripts", "synthetic")
@@ -49,9 +48,7 @@ def test_nine_files_are_enough():
 def test_the_commands_run_and_the_report_shows_the_table(checkout: Path):
     for _, script, *arguments in commands():
         own = [*arguments, *SHORT[Path(script).stem]]
-        done = subprocess.run(
-            [sys.executable, script, *own], cwd=checkout, capture_output=True, text=True
-        )
+        done = process.run(checkout / script, *own, cwd=checkout)
         assert done.returncode == 0, f"{script} {own}\n{done.stdout}{done.stderr}"
     table = json.loads((checkout / "outputs/tables/patients.json").read_text())
     assert list(table["rows"]) == ["Vanilla", "BMC"]

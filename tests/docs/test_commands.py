@@ -8,9 +8,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from engine import CONFIGS, ROOT
+from scripts.diagnose import positional
 from tests.docs.test_add_a_dataset import PAGE
 
-SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *CONFIGS.glob("*.yaml")]
+SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN += [*sorted(CONFIGS.glob("*.yaml")), CONFIGS / "reproduce/default.yaml"]
 NOT_OURS = ("hydra/", "hydra.")  # launchers that are installed on a cluster
 
 
@@ -19,8 +21,9 @@ def commands() -> list[tuple[str, str, tuple[str, ...]]]:
     found = []
     for page in SHOWN:
         text = re.sub(r"\\\n[ #]*", " ", page.read_text())  # lines that go on
-        for line in re.findall(r"(?:python )(scripts/\w+\.py[^`\n]*)", text):
+        for line in re.findall(r"(?:python |#   |: )(scripts/\w+\.py[^`\n]*)", text):
             script, *said = shlex.split(line.split("   ")[0], comments=True)
+            said = positional(said) if "diagnose" in script else said
             wanted = tuple(a for a in said if "=" in a and not a.startswith(NOT_OURS))
             wanted = tuple(a for a in wanted if "[experiment=" not in a)  # quoted for a shell
             if page != PAGE or "patients" not in line:

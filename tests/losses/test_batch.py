@@ -4,10 +4,10 @@ import io
 from pathlib import Path
 
 import torch
-import torch.multiprocessing as mp
 
 from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
 from losses.priors import gather_rows
+from tests import process
 from tests.losses.pairs import D64
 
 
@@ -142,7 +142,10 @@ def run_rank(rank: int, folder: str) -> None:
 
 
 def test_two_ranks_equal_one_process(tmp_path):
-    mp.spawn(run_rank, args=(str(tmp_path),), nprocs=RANKS)
+    started = [process.start(run_rank, rank, str(tmp_path)) for rank in range(RANKS)]
+    for one in started:
+        one.join()
+        assert one.exitcode == 0
     ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
     for rank in ranks:
         assert torch.equal(rank["gathered"], samples(3)[1])  # in rank order, nothing twice

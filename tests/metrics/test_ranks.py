@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from metrics import AgeMetrics, DepthMetrics, MeshMetrics, age_report, depth_report, mesh_report
+from tests import process
 
 RANKS, N = 2, 301  # odd: the ranks cannot have equal shares
 # Three batches for rank 0, one for rank 1, none of one size.
@@ -50,7 +50,10 @@ def run_rank(rank: int, folder: str) -> None:
 
 
 def test_two_ranks_equal_one(tmp_path):
-    mp.spawn(run_rank, args=(str(tmp_path),), nprocs=RANKS)
+    ranks = [process.start(run_rank, rank, str(tmp_path)) for rank in range(RANKS)]
+    for rank in ranks:
+        rank.join()
+        assert rank.exitcode == 0
     s = samples()
     fed = slice(0, 180)
     expected = {

@@ -1,25 +1,19 @@
 """scripts/diagnose.py: a page of words and a figure, and one clear line for what it cannot read."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from engine import ROOT
 from scripts.diagnose import positional
+from tests import process
 
-ROOT = Path(__file__).parents[2]
 LABELS = [str(i % 17 + i % 3) for i in range(60)]
-
-
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "scripts/diagnose.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
 
 
 def test_words_and_a_figure(tmp_path: Path):
     (tmp_path / "my labels.csv").write_text("age\n" + "\n".join(LABELS))
-    done = run("my labels.csv", cwd=tmp_path)
+    done = process.run(ROOT / "scripts/diagnose.py", "my labels.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "60 labels from 0 to 18" in done.stdout
     assert (tmp_path / "outputs/diagnosis.png").stat().st_size > 10_000

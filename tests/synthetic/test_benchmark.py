@@ -3,20 +3,19 @@ errors.
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 
+from engine import ROOT
 from synthetic import figures
 from synthetic.jobs import Job, run_all
 from synthetic.problems import NONLINEAR, TABLE
 from synthetic.program import Training
+from tests import process
 
-ROOT = Path(__file__).parents[2]
 TINY = Training(2, "SGD", 1e-3, 1e-3, 0.9, 64, 64, 32, 1)
 
 
@@ -104,9 +103,8 @@ def test_figures_are_drawn_and_show_something(finished: list[Job], tmp_path: Pat
             assert (edge > 0.95).all()  # nothing is cut off at the border
 
 
-def script(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "scripts/run_synthetic.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
+def script(*arguments: str) -> process.Done:
+    return process.run(ROOT / "scripts/run_synthetic.py", *arguments)
 
 
 def test_the_command_writes_table_and_prints_it(tmp_path: Path):

@@ -1,0 +1,73 @@
+"""What decides a result is in the configs: no default of the code stays unsaid in an experiment."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from engine import CONFIGS, code, targets
+from engine.run import composed
+from losses.density import bin_weights, smooth
+
+EXPERIMENTS = sorted(
+    str(path.relative_to(CONFIGS / "experiment").with_suffix(""))
+    for path in (CONFIGS / "experiment").rglob("*.yaml")
+)
+# Parameters that are not configured because they are computed, and where from.
+COMPUTED = {
+    "outputs": "of a model: what the likelihood asks for",
+    "train_labels": "of metrics: the training set's",
+    "sample_weight": "of what is fitted: how often each label occurs",
+    "weights": "of a task: made from loss.weights",
+    "cached": "of a task: features.mode",
+}
+FORWARDS = {"losses.density.label_weights": bin_weights}  # hands its other settings on
+SETTINGS_OF = {"lds": smooth, "smoothing": smooth}  # settings in a mapping
+
+
+def calls(node: Any, place: str = "") -> Iterator[tuple[str, Callable[..., Any], dict]]:
+    """(where, what, settings) of everything that a config calls out of our own code."""
+    if isinstance(node, list):
+        node = dict(enumerate(node))
+    if not isinstance(node, dict):
+        return
+    name = node.get("_target_")
+    if isinstance(name, str) and name.split(".")[0] in code.OWN:
+        yield place, targets.find(name), node
+        if name in FORWARDS:
+            yield place, FORWARDS[name], node
+    for key, value in node.items():
+        if key in SETTINGS_OF and isinstance(value, dict) and "_target_" not in value:
+            yield f"{place}.{key}", SETTINGS_OF[key], value
+        yield from calls(value, f"{place}.{key}")
+
+
+def unsaid(overrides: list[str]) -> list[str]:
+    return [
+        f"{place}.{key} = {parameter.default!r}"
+        for place, called, settings in calls(targets.plain(composed("train", overrides)))
+        for key, parameter in inspect.signature(called).parameters.items()
+        if parameter.default is not parameter.empty
+        and key not in settings
+        and not (key in COMPUTED and (key != "weights" or place == ".objective"))
+    ]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_no_default_is_unsaid(experiment: str):
+    assert not unsaid([f"experiment={experiment}"])
+
+
+@pytest.mark.parametrize("preset", ["official", "laptop"])
+@pytest.mark.parametrize("benchmark", sorted({name.split("/")[0] for name in EXPERIMENTS}))
+def test_nor_with_another_preset(benchmark: str, preset: str):
+    """Presets choose the model, by stage; GAI has both."""
+    for name in EXPERIMENTS:
+        if name.split("/")[0] == benchmark and name.endswith(("vanilla", "spin", "gai")):
+            assert not unsaid([f"experiment={name}", f"preset={preset}"])
+
+
+def test_the_finder_finds():
+    dropped = unsaid(["experiment=imdb_wiki/gai", "~loss.likelihood.floor", "~loss.prior.seed"])
+    assert dropped == [".loss.likelihood.floor = 0.001", ".loss.prior.seed = 0"]

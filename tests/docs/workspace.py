@@ -1,0 +1,95 @@
+"""A folder as a user has it who runs the commands of the pages: tiny files in the real formats,
+under the names that the commands say.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from datasets.stsb import FILES
+from models import DepthNet, ResNet
+from synthetic.bodies import SETS
+from tests.datasets.conftest import write_jpeg
+from tests.datasets.test_nyud2 import write_mat
+from tests.datasets.test_sources import IMDB
+from tests.datasets.test_sources import write_mat as write_people
+from tests.scripts.test_compare_released import write_clone
+from tests.scripts.test_prepare_smpl import write_like_chumpy
+
+OTHER_BODIES = {  # of the training sets: the file, the fits, the folder of the images
+    "mpi_inf_3dhp_train": ("mpi-inf-3dhp", "mpi_inf_3dhp"),
+    "lsp_dataset_original_train": ("lsp-orig", "lsp_dataset_original"),
+    "hr-lspet_train": ("lspet", "hr-lspet"),
+    "mpii_train": ("mpii", "mpii"),
+}
+
+
+def write(folder: Path, faces: Path, rooms: Path, bodies: Path) -> Path:
+    """The folder to be in, and beside it a clone; the datasets are in data/."""
+    here, data = folder / "checkout", folder / "checkout" / "data"
+    data.mkdir(parents=True)
+    for name in ("imdb_wiki", "utkface"):
+        shutil.copytree(faces / "imdb_wiki", data / name)
+    (data / "utkface/imdb_wiki.csv").rename(data / "utkface/utkface.csv")
+    shutil.copytree(rooms / "nyud2", data / "nyud2")
+    shutil.copytree(bodies / "ihmr", data / "ihmr")
+    write_other_bodies(data)
+    for index, age in enumerate([20, 20, 20, 70, 70, 70]):
+        write_jpeg(data / f"agedb/{index}_Name_{age}_m.jpg", 40, 40, seed=index)
+    write_people(data / "imdb_wiki", "imdb", IMDB[:3])
+    for path, *_ in IMDB[:3]:
+        write_jpeg(data / "imdb_wiki/imdb_crop" / path, 20, 20, seed=0)
+    write_tables(here)
+    write_sentences(here / "imbalanced-regression/sts-b-dir/glue_data/STS-B")
+    mat, _ = write_mat(here)
+    mat.rename(here / "nyu_depth_v2_labeled.mat")
+    for name in ("neutral", "m", "f"):
+        write_like_chumpy(here / f"basicModel_{name}_lbs_10_207_0_v1.0.0.pkl")
+    rng = np.random.default_rng(0)
+    sequence = np.repeat([f"walk {i}" for i in range(8)], 5)
+    np.savez(here / "mocap.npz", pose=rng.normal(0, 0.2, (40, 72)), sequence=sequence)
+    for name, model in (("bni", DepthNet(50, weights=None)), ("bmc", ResNet(50))):
+        state = {f"module.{key}": value for key, value in model.state_dict().items()}
+        torch.save({"state_dict": state}, here / f"{name}.pth")
+    write_clone(folder / "BalancedMSE")
+    return here
+
+
+def write_other_bodies(data: Path) -> None:
+    """The sets of SPIN that are not drawn, each the drawn COCO under another name."""
+    ihmr = data / "ihmr"
+    assert "coco_2014_train" in SETS
+    for file, (fits, images) in OTHER_BODIES.items():
+        (ihmr / f"{file}.npz").symlink_to(ihmr / "coco_2014_train.npz")
+        (ihmr / f"static_fits/{fits}_fits.npy").symlink_to(ihmr / "static_fits/coco_fits.npy")
+        (data / images).symlink_to(ihmr)
+    for images in ("h36m", "coco", "3dpw"):
+        (data / images).symlink_to(ihmr)
+
+
+def write_tables(here: Path) -> None:
+    """Files of labels, and folders of tables."""
+    rng = np.random.default_rng(0)
+    lines = [",".join(f"{x:.3f}" for x in row) for row in rng.gamma(2.0, size=(60, 3))]
+    (here / "labels.csv").write_text("\n".join(["age", *(line.split(",")[0] for line in lines)]))
+    (here / "people.csv").write_text("\n".join(["age,error,height", *lines]))
+    for folder in ("Datasets-ImbalancedRegression/Datasets_CSV", "data/tabular"):
+        (here / folder).mkdir(parents=True)
+        (here / folder / "wine.csv").write_text("\n".join(["y,x1,x2", *lines]))
+
+
+def write_sentences(folder: Path) -> None:
+    """Pairs with their scores, and a vector of each sentence."""
+    folder.mkdir(parents=True)
+    known = []
+    for split, name in FILES.items():
+        pairs = [(f"{split} {i}", f"other {i}", i % 6) for i in range(8)]
+        lines = [f"{i}\tnews\t{a}\t{b}\t{s}" for i, (a, b, s) in enumerate(pairs)]
+        head = "index\tgenre\tsentence1\tsentence2\tscore"
+        (folder / name).write_text("\n".join([head, *lines]) + "\n")
+        known += [sentence for a, b, _ in pairs for sentence in (a, b)]
+    sentences = np.unique(known)
+    vectors = np.random.default_rng(0).normal(size=(len(sentences), 4))
+    np.savez(folder / "vectors.npz", sentences=sentences, vectors=vectors)
