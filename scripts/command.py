@@ -30,8 +30,13 @@ FULL = "HYDRA_FULL_ERROR"
 EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError)  # what we raise on purpose
 
 
-def command(config: str) -> Callable[[Callable[[DictConfig], Any]], Callable[..., Any]]:
-    """A decorator: main() reads configs/<config>.yaml and the command line, main(cfg) takes cfg."""
+def command(
+    config: str, free: str = ""
+) -> Callable[[Callable[[DictConfig], Any]], Callable[..., Any]]:
+    """A decorator: main() reads configs/<config>.yaml and the command line, main(cfg) takes cfg.
+
+    free: the group whose settings need not be in that file.
+    """
 
     def decorate(main: Callable[[DictConfig], Any]) -> Callable[..., Any]:
         from engine import settings
@@ -50,6 +55,7 @@ def command(config: str) -> Callable[[Callable[[DictConfig], Any]], Callable[...
             if cfg is not None:
                 return checked(cfg)
             help_if_wanted(sys.modules[main.__module__].__doc__ or "", config)
+            sys.argv[1:] = [freed(argument, free) for argument in sys.argv[1:]]
             failed: list[Exception] = []
             caller = os.getpid()
 
@@ -74,6 +80,11 @@ def command(config: str) -> Callable[[Callable[[DictConfig], Any]], Callable[...
         return run
 
     return decorate
+
+
+def freed(argument: str, free: str) -> str:
+    """A setting of the free group in Hydra's words for "new or not"."""
+    return f"++{argument}" if free and argument.startswith(f"{free}.") else argument
 
 
 def guarded(start: Callable[[], Any]) -> Any:

@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 from engine.tables.reproduce import reproduce
 
 
-@command("reproduce/default")
+@command("reproduce/default", free="paths")
 def main(cfg: DictConfig) -> None:
     reproduce(cfg)
 

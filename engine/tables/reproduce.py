@@ -12,7 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from engine import RESULTS, records, targets
+from engine import CONFIGS, RESULTS, records, targets
 from engine.run import composed
 from engine.tables import make, report
 from engine.tables import table as tables
@@ -82,6 +82,11 @@ def chosen(wanted: Any) -> list[str]:
 def for_runs(cfg: DictConfig) -> list[str]:
     """What each run is told."""
     paths = {key: value for key, value in cfg.paths.items() if value is not None}
+    known = known_paths()
+    if unknown := [str(key) for key in paths if key not in known]:
+        raise SystemExit(
+            f"paths: {', '.join(unknown)} unknown; choose out of {', '.join(sorted(known))}."
+        )
     return [
         f"paths={'mini' if cfg.data == 'mini' else 'default'}",
         f"preset={cfg.preset or PRESETS[cfg.data]}",
@@ -89,6 +94,14 @@ def for_runs(cfg: DictConfig) -> list[str]:
         *(f"++paths.{key}={value}" for key, value in paths.items()),
         *cfg.overrides,
     ]
+
+
+def known_paths() -> set[str]:
+    """The names that the paths, the datasets and the benchmarks declare."""
+    own: Any = OmegaConf.load(CONFIGS / "paths" / "default.yaml")
+    files = [path for group in ("dataset", "benchmark") for path in (CONFIGS / group).glob("*.yaml")]
+    nodes: list[Any] = [own, *(OmegaConf.select(OmegaConf.load(path), "paths") for path in files)]
+    return {str(name) for node in nodes for name in node or ()}
 
 
 def jobs(cfg: DictConfig) -> int:

@@ -14,7 +14,8 @@ from datasets import nyud2
 from engine.benchmarks import tabular
 from engine.run import run
 from engine.tables import compare, make, reproduce
-from synthetic import jobs
+from scripts import benchmark
+from synthetic import jobs, mini
 from tests.docs import workspace
 from tests.docs.test_commands import commands
 from tests.engine import tiny, tiny_bodies
@@ -70,22 +71,27 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         ours = [k for k, row in found.items() if row.experiment.endswith(("bmc", "bni", "gai"))]
         return {k: row for k, row in found.items() if k in [*list(found)[:1], *ours[:1]]}
 
-    def configs(row: Any, seeds: int, overrides: list[str]) -> list[DictConfig]:
+    def configs(row: Any, seeds: int, overrides: list[str], stages: int = 1) -> list[DictConfig]:
         data, outputs, own = Path("data"), Path("outputs"), list(row.get("overrides") or [])
         kind = {"nyud2": tiny.depth_config, "ihmr": tiny_bodies.config}
         make_config = kind.get(row.experiment.split("/")[0], tiny.config)
         return [make_config(data, outputs, row.experiment, *overrides, *own)]
 
     def one_by_one(tasks: Sequence[Any], workers: int, told: Callable) -> list[Any]:
-        return [task(functools.partial(told, i)) for i, task in enumerate(tasks)]
+        results = []
+        for i, task in enumerate(tasks):
+            results.append(task(functools.partial(told, i)))
+            told(i, None)
+        return results
 
     expanded = compare.expanded
     for module in (compare, make, reproduce):
         monkeypatch.setattr(module, "expanded", two)
     for module in (compare, make):
         monkeypatch.setattr(module, "configs", configs)
-    for module in (tabular, jobs):
+    for module in (tabular, jobs, mini):
         monkeypatch.setattr(module, "side_by_side", one_by_one)
+    monkeypatch.setattr(benchmark, "PIXELS", 912)
     monkeypatch.setattr(nyud2, "BLOCK", 2)
     monkeypatch.setattr("models.smpl.SMPL_VERTICES", 2400)
 

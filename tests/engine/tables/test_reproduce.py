@@ -9,13 +9,14 @@ from omegaconf import DictConfig, OmegaConf
 from engine.run import CONFIGS, composed
 from engine.tables import reproduce
 from engine.tables.report import table_configs
+from scripts.command import freed
 
 DATASETS = sorted(path.stem for path in (CONFIGS / "dataset").glob("*.yaml"))
 
 
 def config(*overrides: str) -> DictConfig:
     with initialize_config_dir(str(CONFIGS / "reproduce"), version_base="1.3"):
-        return compose("default", list(overrides))
+        return compose("default", [freed(text, "paths") for text in overrides])
 
 
 def test_every_table_of_the_paper_is_a_part():
@@ -59,3 +60,5 @@ def test_wrong_names_are_refused():
         reproduce.parts(config("table=nonsense"))
     with pytest.raises(SystemExit, match="data: expected mini or real, got big"):
         reproduce.parts(config("data=big"))
+    with pytest.raises(SystemExit, match=r"paths: imdb unknown; choose out of agedb, .*utkface"):
+        reproduce.parts(config("paths.imdb=/x"))
