@@ -63,8 +63,8 @@ def look(file: str | Path, content: bool = False) -> Source | None:
     source = Source(state.st_size, state.st_mtime_ns)
     if not content:
         return source
-    place = (str(file), *source[:2])
-    if place not in _sums:
+    version = (str(file), *source[:2])
+    if version not in _sums:
         with open(file, "rb") as data:
-            _sums[place] = zlib.crc32(data.read())
-    return source._replace(crc=_sums[place])
+            _sums[version] = zlib.crc32(data.read())
+    return source._replace(crc=_sums[version])

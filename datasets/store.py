@@ -203,13 +203,13 @@ def _convert(
     layout = {name: (array.shape, array.dtype) for name, array in index.items()}
     attributes |= {"format": FORMAT, "digest": _digest(*index.values())}
     with whole(path) as file:
-        places = hdf5.lay_out(
+        offsets = hdf5.lay_out(
             file, {**layout, "bytes": ((int(offsets[-1]),), np.uint8)}, attributes
         )
         for name, array in index.items():
-            file.seek(places[name])
+            file.seek(offsets[name])
             file.write(np.ascontiguousarray(array).tobytes())
-        file.seek(places["bytes"])
+        file.seek(offsets["bytes"])
         journal.seek(start)
         for record in records:
             journal.seek(_RECORD.size, os.SEEK_CUR)

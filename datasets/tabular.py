@@ -25,7 +25,7 @@ class TabularSet:
 
 
 def load(path: Path, target: str | None = None, rows: int | None = None) -> TabularSet:
-    """Categories become their place in the alphabet, missing numbers the column's median; rows
+    """Categories become their rank in the alphabet, missing numbers the column's median; rows
     without a label are left out. rows: at most so many, drawn at random, always the same ones.
     """
     columns = read(path)
@@ -37,21 +37,21 @@ def load(path: Path, target: str | None = None, rows: int | None = None) -> Tabu
     if wrong:
         raise ValueError(f"{path}: expected numbers in column {name!r}, got {wrong[0]!r}")
     labels = np.array([float(c) if is_number(c) else np.nan for c in cells])
-    kept = np.flatnonzero(np.isfinite(labels))
-    if len(kept) < FEWEST:
-        raise ValueError(f"{path}: expected at least {FEWEST} rows with a label, got {len(kept)}")
-    if np.ptp(labels[kept]) == 0:
-        raise ValueError(f"{path}: all labels are {labels[kept][0]:g}; nothing can be learnt")
+    known = np.flatnonzero(np.isfinite(labels))
+    if len(known) < FEWEST:
+        raise ValueError(f"{path}: expected at least {FEWEST} rows with a label, got {len(known)}")
+    if np.ptp(labels[known]) == 0:
+        raise ValueError(f"{path}: all labels are {labels[known][0]:g}; nothing can be learnt")
     if not columns:
         raise ValueError(f"{path}: expected inputs beside the label {name!r}, got none")
-    if rows is not None and len(kept) > rows:
-        kept = np.sort(np.random.default_rng(0).choice(kept, rows, replace=False))
-    inputs = [_column(np.array(column)[kept]) for column in columns.values()]
-    return TabularSet(path.stem, np.stack(inputs, 1), labels[kept])
+    if rows is not None and len(known) > rows:
+        known = np.sort(np.random.default_rng(0).choice(known, rows, replace=False))
+    inputs = [_column(np.array(column)[known]) for column in columns.values()]
+    return TabularSet(path.stem, np.stack(inputs, 1), labels[known])
 
 
 def _column(cells: NDArray) -> NDArray[np.float64]:
-    """(N,) numbers: as they are, or the place of a category in the alphabet."""
+    """(N,) numbers: as they are, or the rank of a category in the alphabet."""
     present = np.array([cell.lower() not in MISSING for cell in cells])
     values = np.zeros(len(cells))
     if all(is_number(cell) for cell in cells[present]):

@@ -56,9 +56,9 @@ def objective(
     if backbone is not None:
         read_backbone(model, backbone, (cfg.backbone or {}).get("released") is not None)
         model.freeze(cfg.freeze_bn)
-    whole = targets.make(cfg.objective, trust, model=model, loss=loss, weights=weights)
-    whole.cached = cfg.features.mode == "cached"
-    return whole
+    objective = targets.make(cfg.objective, trust, model=model, loss=loss, weights=weights)
+    objective.cached = cfg.features.mode == "cached"
+    return objective
 
 
 def _loss(
@@ -134,11 +134,11 @@ def read_state(objective: Any, state: dict[str, Any], path: Path) -> None:
         )
 
 
-def optimizer(cfg: DictConfig, whole: Any) -> Optimizer:
+def optimizer(cfg: DictConfig, objective: Any) -> Optimizer:
     """Two groups: the model, and the loss's own parameters with a learning rate of their own."""
-    loss_parameters = [p for p in whole.loss.parameters() if p.requires_grad]
+    loss_parameters = [p for p in objective.loss.parameters() if p.requires_grad]
     known = set(map(id, loss_parameters))
-    model = [p for p in whole.parameters() if p.requires_grad and id(p) not in known]
+    model = [p for p in objective.parameters() if p.requires_grad and id(p) not in known]
     groups: list[dict[str, Any]] = [{"params": model}]
     if loss_parameters:
         groups.append({"params": loss_parameters, "lr": cfg.optim.loss_lr, "weight_decay": 0.0})

@@ -104,8 +104,8 @@ def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
     """predictions.npz: <split>_pred and <split>_target, rows in the dataset's order."""
     arrays = {
         f"{split}_{name}": array
-        for split, kept in splits.items()
-        for name, array in kept.items()
+        for split, predicted in splits.items()
+        for name, array in predicted.items()
         if name in ("pred", "target")
     }
     with whole(path) as file:

@@ -1,4 +1,4 @@
-"""A frozen backbone is a function of the image, so its features are computed once and kept.
+"""A frozen backbone is a function of the image, so its features are computed once and stored.
 
     features (V, N, ...)        of V augmented views of N images
     target, mask (V, N, ...)    an augmentation may change the label as well (a mirrored pose)
@@ -6,7 +6,7 @@
 
 Epoch e of a head's training then reads view e mod V of its batch instead of running the backbone.
 The tables are HDF5 files in a folder whose name is a hash of what they depend on: the backbone's
-checkpoint (or its weights, where it is fixed from the start), the dataset and its transform, the
+checkpoint (or its weights, where it is frozen from the start), the dataset and its transform, the
 views. Where part of the training maps may be held out, all are in the table and a split reads its
 own rows. They are made shard by shard, each written whole, so an interrupted extraction goes on
 where it stopped; several ranks share the shards.
@@ -167,9 +167,9 @@ def row_sums(arrays: Mapping[str, NDArray]) -> NDArray[np.uint32]:
     rows = [np.ascontiguousarray(arrays[name]) for name in sorted(arrays)]
     flat = [array.reshape(len(array), -1).view(np.uint8) for array in rows]
     sums = np.zeros(len(flat[0]), np.uint32)
-    for place in range(len(sums)):
+    for i in range(len(sums)):
         for array in flat:
-            sums[place] = zlib.crc32(array[place], int(sums[place]))
+            sums[i] = zlib.crc32(array[i], int(sums[i]))
     return sums
 
 
@@ -276,16 +276,16 @@ def _rows(
         with np.errstate(over="ignore"):  # what overflows is named where it is written
             rows = {"features": features.float().cpu().numpy().astype(cfg.features.dtype)}
         rows |= {name: batch[name].numpy() for name in ("target", "mask") if name in batch}
-        for place in range(len(features)):
-            yield {name: array[place] for name, array in rows.items()}
+        for i in range(len(features)):
+            yield {name: array[i] for name, array in rows.items()}
 
 
 def _write(path: Path, arrays: Mapping[str, NDArray]) -> None:
     layout = {name: (array.shape, array.dtype) for name, array in arrays.items()}
     with whole(path) as file:
-        places = hdf5.lay_out(file, layout, {})
+        offsets = hdf5.lay_out(file, layout, {})
         for name, array in arrays.items():
-            file.seek(places[name])
+            file.seek(offsets[name])
             file.write(np.ascontiguousarray(array).tobytes())
 
 
@@ -295,12 +295,12 @@ def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) ->
         arrays = {name: _array(first, name) for name in [*_names(first), SUMS]}
         layout = {k: ((views, size, *a.shape[1:]), a.dtype) for k, a in arrays.items()}
     with whole(path) as file:
-        places = hdf5.lay_out(file, layout, {})
+        offsets = hdf5.lay_out(file, layout, {})
         for view, start in shards:
             with opened(_part(parts, view, start)) as part:
                 for name, (shape, dtype) in layout.items():
                     row = dtype.itemsize * math.prod(shape[2:])
-                    file.seek(places[name] + row * (view * size + start))
+                    file.seek(offsets[name] + row * (view * size + start))
                     file.write(np.ascontiguousarray(_array(part, name)).tobytes())
     shutil.rmtree(parts)
 

@@ -76,11 +76,11 @@ def choices(group: str, indent: str) -> str:
     """One line for each choice of a group, with the first comment of its file."""
     paths = sorted((CONFIGS / group).rglob("*.yaml"))
     names = [path.relative_to(CONFIGS / group).with_suffix("").as_posix() for path in paths]
-    kept = list(zip(names, paths, strict=True))
+    shown = list(zip(names, paths, strict=True))
     if any("/" not in name for name in names):  # then its folders hold parts of the choices
-        kept = [(name, path) for name, path in kept if "/" not in name]
-    width = max((len(name) for name, _ in kept), default=0)
-    return "\n".join(f"{indent}{n:{width}}  {about(p)}".rstrip() for n, p in kept)
+        shown = [(name, path) for name, path in shown if "/" not in name]
+    width = max((len(name) for name, _ in shown), default=0)
+    return "\n".join(f"{indent}{n:{width}}  {about(p)}".rstrip() for n, p in shown)
 
 
 def about(path: Path) -> str:

@@ -70,9 +70,11 @@ def key(found: dict[str, str]) -> str:
     return digest(found)[:10]
 
 
-def why_again(place: Path, found: dict[str, str]) -> str:
+def why_again(folder: Path, found: dict[str, str]) -> str:
     """What has changed since the last finished run of the same settings; empty if there is none."""
-    siblings = [s / FILE for s in place.parent.glob(f"{place.name.split('-')[0]}-*") if s != place]
+    siblings = [
+        s / FILE for s in folder.parent.glob(f"{folder.name.split('-')[0]}-*") if s != folder
+    ]
     known = [s for s in siblings if s.is_file() and (s.parent / "metrics.json").is_file()]
     for path in sorted(known, key=lambda path: -path.stat().st_mtime):
         try:
@@ -96,12 +98,12 @@ def files_of(node: Any) -> list[str]:
     """The digests of the files that a config node names; of a folder outside `dataset`, those of
     the arrays in it."""
     found = []
-    for place, text in sorted(_strings(node)):
+    for setting, text in sorted(_strings(node)):
         path = Path(text)
-        if place.endswith(".store"):
+        if setting.endswith(".store"):
             continue  # it has a digest of its own, part of the dataset's fingerprint
         found.append(file_digest(path))
-        if not place.startswith("dataset") and len(path.parts) and path.is_dir():
+        if not setting.startswith("dataset") and len(path.parts) and path.is_dir():
             arrays = sorted(file for form in ARRAYS for file in path.glob(form))
             found += [file_digest(file) for file in arrays]
     return [digest for digest in found if digest is not None]
@@ -125,7 +127,7 @@ def _file_digest(path: Path, size: int, time: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _strings(node: Any, place: str = "") -> list[tuple[str, str]]:
+def _strings(node: Any, prefix: str = "") -> list[tuple[str, str]]:
     """(where, text) of every text that may name a file."""
     if isinstance(node, dict):
         items: Any = [(k, v) for k, v in node.items() if k != "_target_"]
@@ -133,8 +135,8 @@ def _strings(node: Any, place: str = "") -> list[tuple[str, str]]:
         items = [(str(k), v) for k, v in enumerate(node)]
     else:
         short = isinstance(node, str) and 0 < len(node) < 4096
-        return [(place, node)] if short and "\0" not in node else []
-    return [pair for k, v in items for pair in _strings(v, f"{place}.{k}" if place else str(k))]
+        return [(prefix, node)] if short and "\0" not in node else []
+    return [pair for k, v in items for pair in _strings(v, f"{prefix}.{k}" if prefix else str(k))]
 
 
 def _by_meaning(node: Any) -> Any:

@@ -111,19 +111,19 @@ class Log:
         if self.writer is not None:
             self.writer.add_figure(key, figure, step)
 
-    def mesh(self, key: str, vertices: Tensor, faces: Tensor, step: int) -> None:
+    def mesh(self, key: str, vertices: Tensor, triangles: Tensor, step: int) -> None:
         """(N, V, 3), (N, F, 3) for TensorBoard's mesh plugin."""
         if self.writer is not None:
-            self.writer.add_mesh(key, vertices, faces=faces, global_step=step)
+            self.writer.add_mesh(key, vertices, faces=triangles, global_step=step)
 
     def hparams(self, cfg: DictConfig, metrics: Mapping[str, float]) -> None:
         """TensorBoard's table of settings and results."""
         if self.writer is not None:
             settings = leaves(cfg)
-            kept = {
+            plain = {
                 k: v if isinstance(v, bool | int | float) else str(v) for k, v in settings.items()
             }
-            self.writer.add_hparams(kept, dict(metrics), run_name=".")
+            self.writer.add_hparams(plain, dict(metrics), run_name=".")
 
     def progress(self, total: int, done: int, show: bool) -> None:
         """A bar over all steps, with the time left; silent where stderr is no terminal."""
@@ -152,7 +152,7 @@ class Log:
 
 
 def leaves(cfg: DictConfig) -> dict[str, Any]:
-    """The settings of a config under dotted names, without those that are only about the place."""
+    """The settings of a config under dotted names, without those that say where and how it runs."""
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
     names = ("seed", "row", "preset", "freeze_bn", "loss", "model", "optim", "trainer", "features")
     flat: dict[str, Any] = {}
@@ -168,7 +168,7 @@ def leaves(cfg: DictConfig) -> dict[str, Any]:
 
 def label_figures(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:
     """Of a run at its end: the label histogram beside the predicted marginal, and some images with
-    predictions; `test` is what was kept of the test split, if it was."""
+    predictions; `test` holds the predictions on the test split, if they are there."""
     if not test:
         return {}
     some = np.linspace(0, len(test["pred"]) - 1, min(8, len(test["pred"]))).astype(int)
@@ -197,10 +197,10 @@ def samples(images: Iterable[Tensor], pred: NDArray, target: NDArray) -> Figure:
     """A row of images (3, H, W) with predicted and true labels above each."""
     shown = [image.float().cpu().numpy().transpose(1, 2, 0) for image in images]
     figure = Figure(figsize=(1.5 * len(shown), 2))
-    for place, image in enumerate(shown):
-        ax = figure.add_subplot(1, len(shown), place + 1)
+    for i, image in enumerate(shown):
+        ax = figure.add_subplot(1, len(shown), i + 1)
         span = image.max() - image.min()
         ax.imshow((image - image.min()) / (span if span > 0 else 1))
-        ax.set_title(f"{pred[place, 0]:.1f} ({target[place, 0]:.1f})", fontsize=8)
+        ax.set_title(f"{pred[i, 0]:.1f} ({target[i, 0]:.1f})", fontsize=8)
         ax.axis("off")
     return figure

@@ -29,9 +29,9 @@ from engine.runs import (
     clear,
     finish,
     finished,
-    folder,
     is_main_process,
     locked,
+    run_folder,
 )
 
 # What stage 1 takes from stage 2.
@@ -49,9 +49,9 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     if stage1 is not None:
         backbone, weights = weights_of(run(stage1))
     found = identity.parts(cfg, weights)
-    place = folder(cfg, identity.key(found))
-    with locked(place, is_main_process()):
-        done = None if cfg.rerun else finished(place)
+    folder = run_folder(cfg, identity.key(found))
+    with locked(folder, is_main_process()):
+        done = None if cfg.rerun else finished(folder)
         if done is not None:
             return converged(done)
         if backbone is not None and not backbone.is_file():
@@ -60,28 +60,28 @@ def run(cfg: DictConfig) -> dict[str, Any]:
                 f"{backbone.parents[1]} and start the same command again: stage 1 is made anew."
             )
         if is_main_process():
-            if why := identity.why_again(place, found):
+            if why := identity.why_again(folder, found):
                 say(f"{cfg.name}, seed {cfg.seed}: run again, as {why}")
             if cfg.rerun or cfg.resume == "never":
-                clear(place)
-            save_config(cfg, place, backbone)
-            records.write(place / identity.FILE, found)
+                clear(folder)
+            save_config(cfg, folder, backbone)
+            records.write(folder / identity.FILE, found)
         if cfg.choose is not None:
-            choose(cfg, place)
+            choose(cfg, folder)
         else:
             fabric = make_fabric(cfg)
             world = getattr(fabric.strategy, "num_processes", 1) * cfg.trainer.num_nodes
             if world > 1 and is_main_process():  # before others are started, who would say it late
                 train.order(cfg, len(build.dataset(cfg, "train")), 0, world)
-            fit = functools.partial(train.fit, cfg=cfg, folder=place, backbone=backbone)
+            fit = functools.partial(train.fit, cfg=cfg, folder=folder, backbone=backbone)
             try:
                 fabric.launch(fit)
             except Exception:
-                converged(finished(place) or {})  # what another process found is said here
+                converged(finished(folder) or {})  # what another process found is said here
                 raise
-        done = finished(place)
+        done = finished(folder)
         if done is None:
-            raise RuntimeError(f"{place}: the run ended without metrics.json; see its train.log")
+            raise RuntimeError(f"{folder}: the run ended without metrics.json; see its train.log")
         return converged(done)
 
 
@@ -100,7 +100,7 @@ def weights_of(stage1: dict[str, Any]) -> tuple[Path, str | None]:
     return path, identity.file_digest(path) or stage1.get("weights")
 
 
-def save_config(cfg: DictConfig, place: Path, backbone: Path | None) -> None:
+def save_config(cfg: DictConfig, folder: Path, backbone: Path | None) -> None:
     """config.yaml, resolved, with the very checkpoint of stage 1 that the run builds on."""
     plain = targets.plain(cfg)
     plain.pop("trust")  # whoever reads it decides anew
@@ -108,7 +108,7 @@ def save_config(cfg: DictConfig, place: Path, backbone: Path | None) -> None:
     if backbone is not None:
         resolved.backbone.checkpoint = str(backbone)
         resolved.backbone.digest = identity.file_digest(backbone)
-    with whole(place / "config.yaml") as file:
+    with whole(folder / "config.yaml") as file:
         file.write(OmegaConf.to_yaml(resolved).encode())
 
 
@@ -116,7 +116,7 @@ def check(cfg: DictConfig) -> None:
     """What can be refused before anything is loaded."""
     settings.check(cfg)
     model = targets.find(cfg.model["_target_"], cfg.trust)
-    frozen = cfg.backbone is not None or getattr(model, "fixed", False)
+    frozen = cfg.backbone is not None or getattr(model, "always_frozen", False)
     if cfg.features.mode == "cached" and not (frozen and cfg.freeze_bn):
         raise ValueError(
             "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got "
@@ -159,7 +159,7 @@ def result(cfg: DictConfig) -> dict[str, Any] | None:
         if done is None or done.get("divergence"):
             return None
         _, weights = weights_of(done)
-    return finished(folder(cfg, identity.key(identity.parts(cfg, weights))))
+    return finished(run_folder(cfg, identity.key(identity.parts(cfg, weights))))
 
 
 def composed(name: str, overrides: list[str]) -> DictConfig:
@@ -178,7 +178,7 @@ def _composed(name: str, overrides: tuple[str, ...], sources: str) -> DictConfig
     return compose(name, list(overrides))
 
 
-def choose(cfg: DictConfig, place: Path) -> None:
+def choose(cfg: DictConfig, folder: Path) -> None:
     """Run the config for each value of `choose.key`; the best on validation is the result.
 
     Where validation takes part of the training data, `choose.settings` {key: value} says so: it
@@ -203,7 +203,7 @@ def choose(cfg: DictConfig, place: Path) -> None:
         return
     for name in (PREDICTIONS, DRAWS):
         if (made := Path(best["folder"]) / name).is_file():
-            with made.open("rb") as source, whole(place / name) as file:
+            with made.open("rb") as source, whole(folder / name) as file:
                 shutil.copyfileobj(source, file)
     content = {
         **best,
@@ -214,7 +214,7 @@ def choose(cfg: DictConfig, place: Path) -> None:
         "chosen_run": best["folder"],
         "seconds": time.time() - start,
     }
-    finish(place, content)
+    finish(folder, content)
 
 
 def _with(cfg: DictConfig, changes: dict[str, Any]) -> DictConfig:

@@ -25,17 +25,17 @@ PREDICTIONS, DRAWS = "predictions.npz", "draws.npz"
 AGAIN = "Start the same command with rerun=true, which makes the run again"
 
 
-def folder(cfg: DictConfig, key: str) -> Path:
+def run_folder(cfg: DictConfig, key: str) -> Path:
     """Where the run of this config lives."""
     return Path(cfg.paths.outputs) / cfg.name / cfg.preset / f"seed{cfg.seed}-{key}"
 
 
-def read_config(place: Path, trust: Sequence[str] | None) -> DictConfig:
+def read_config(folder: Path, trust: Sequence[str] | None) -> DictConfig:
     """config.yaml of a run that may come from elsewhere; what it calls is checked.
 
     trust: packages that whoever reads it trusts; what the folder says about that does not count.
     """
-    path = place / "config.yaml"
+    path = folder / "config.yaml"
     if not path.is_file():
         raise FileNotFoundError(
             f"{path}: no such file; run= takes the folder that train.py printed"
@@ -56,22 +56,22 @@ def read_config(place: Path, trust: Sequence[str] | None) -> DictConfig:
     return cfg
 
 
-def finished(place: Path) -> dict[str, Any] | None:
+def finished(folder: Path) -> dict[str, Any] | None:
     """The content of metrics.json and the folder, if the run is finished; else None."""
-    path = place / "metrics.json"
+    path = folder / "metrics.json"
     if not path.is_file():
         return None
     advice = f"{AGAIN}, or remove {path}, after which it goes on from its checkpoint."
     content = records.read(path, advice)
     if not isinstance(content.get("metrics"), dict) or "meta" not in content:
         raise ValueError(f"{path}: expected the metrics of a run, got {content!r:.60}. {advice}")
-    return {**content, "folder": str(place)}
+    return {**content, "folder": str(folder)}
 
 
-def finish(place: Path, content: dict[str, Any]) -> None:
+def finish(folder: Path, content: dict[str, Any]) -> None:
     """Write metrics.json, which makes the run a finished one."""
     metrics = {k: finite_or_none(v) for k, v in content["metrics"].items()}
-    records.write(place / "metrics.json", {**content, "metrics": metrics})
+    records.write(folder / "metrics.json", {**content, "metrics": metrics})
 
 
 def finite_or_none(value: float | None) -> float | None:
@@ -79,14 +79,14 @@ def finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def clear(place: Path) -> None:
+def clear(folder: Path) -> None:
     """Forget what a run has made, for rerun=true."""
     for name in ("metrics.json", "identity.json", PREDICTIONS, DRAWS):
-        (place / name).unlink(missing_ok=True)
-    for events in place.glob("events.*"):
+        (folder / name).unlink(missing_ok=True)
+    for events in folder.glob("events.*"):
         events.unlink()
-    if (place / "checkpoints").is_dir():
-        shutil.rmtree(place / "checkpoints")
+    if (folder / "checkpoints").is_dir():
+        shutil.rmtree(folder / "checkpoints")
 
 
 def is_main_process() -> bool:
@@ -95,13 +95,13 @@ def is_main_process() -> bool:
 
 
 @contextlib.contextmanager
-def locked(place: Path, holder: bool = True) -> Iterator[None]:
+def locked(folder: Path, holder: bool = True) -> Iterator[None]:
     """One job at a time in a folder: parallel sweeps share a stage 1, and the second waits for it.
 
     Of the processes of one job only the `holder` takes the lock. It is gone with the process.
     """
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / "lock").open("w") as file:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
         if holder:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

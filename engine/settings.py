@@ -1,4 +1,4 @@
-"""What every setting may be, in one place; a config is checked against it before anything starts.
+"""What every setting may be, in one key; a config is checked against it before anything starts.
 
     RULES        settings of the scripts' own configs, by dotted name; `*` stands for any name
     signatures   a node with `_target_` may hold what that class or function takes, as annotated
@@ -236,35 +236,35 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         raise ValueError("\n".join(dict.fromkeys(problems)))
 
 
-def leaves(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted name, value) of every setting, groups among them."""
     if isinstance(node, dict):
         for key, value in node.items():
-            where = f"{place}.{key}" if place else str(key)
+            where = f"{prefix}.{key}" if prefix else str(key)
             yield where, value
             yield from leaves(value, where)
 
 
 def _ruled(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[str]:
-    for place, value in leaves(plain):
-        rule = _rule(place, rules)
+    for key, value in leaves(plain):
+        rule = _rule(key, rules)
         if isinstance(value, str) and "${" in value:
             continue
         if value == "???" and script == "train":
-            yield f"{place}: it must be given, e.g. {place}=..."
+            yield f"{key}: it must be given, e.g. {key}=..."
         elif value != "???" and rule is not None and not rule.holds(value):
-            yield f"{place}: expected {rule.what}; got {value!r}.{nearest(value, rule.names)}"
+            yield f"{key}: expected {rule.what}; got {value!r}.{nearest(value, rule.names)}"
 
 
-def _rule(place: str, rules: Mapping[str, Rule]) -> Rule | None:
-    if place in rules:
-        return rules[place]
-    fits = [r for name, r in rules.items() if "*" in name and _like(place, name)]
+def _rule(key: str, rules: Mapping[str, Rule]) -> Rule | None:
+    if key in rules:
+        return rules[key]
+    fits = [r for name, r in rules.items() if "*" in name and _like(key, name)]
     return fits[0] if fits else None
 
 
-def _like(place: str, name: str) -> bool:
-    return re.fullmatch(re.escape(name).replace(r"\*", r"[^.]+"), place) is not None
+def _like(key: str, name: str) -> bool:
+    return re.fullmatch(re.escape(name).replace(r"\*", r"[^.]+"), key) is not None
 
 
 def _of_a_kind(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[str]:
@@ -272,10 +272,10 @@ def _of_a_kind(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[
     defaults = dict(leaves(OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))))
     kinds = {bool: FLAG, int: INDEX, float: number(0), list: Rule("a list", lambda v: _is(v, list))}
     kinds[str] = Rule("a text that is not empty", lambda v: v != "")
-    for place, value in leaves(plain):
-        kind = kinds.get(type(defaults.get(place)))
-        if kind is not None and _rule(place, rules) is None and not kind.holds(value):
-            yield f"{place}: expected {kind.what}, such as {defaults[place]!r}; got {value!r}."
+    for key, value in leaves(plain):
+        kind = kinds.get(type(defaults.get(key)))
+        if kind is not None and _rule(key, rules) is None and not kind.holds(value):
+            yield f"{key}: expected {kind.what}, such as {defaults[key]!r}; got {value!r}."
 
 
 def _closed(plain: dict) -> Iterator[str]:
@@ -283,14 +283,14 @@ def _closed(plain: dict) -> Iterator[str]:
     for name in plain.keys() - {*first}:
         yield f"{name}: no such setting.{nearest(name, first)}"
     chosen = (plain["choose"] or {}).get("key")
-    places = [place for place, _ in leaves(plain)]
-    if chosen is not None and chosen not in places:
-        yield f"choose.key: there is no setting {chosen!r}.{nearest(chosen, places)}"
+    keys = [key for key, _ in leaves(plain)]
+    if chosen is not None and chosen not in keys:
+        yield f"choose.key: there is no setting {chosen!r}.{nearest(chosen, keys)}"
     known = [name for name in TRAIN if "." in name]
-    for place, _ in leaves({group: plain.get(group) for group in CLOSED}):
-        free = place.startswith(("optim.optimizer.", "optim.schedule."))
-        if "." in place and place not in known and not free:
-            yield f"{place}: no such setting.{nearest(place, known)}"
+    for key, _ in leaves({group: plain.get(group) for group in CLOSED}):
+        free = key.startswith(("optim.optimizer.", "optim.schedule."))
+        if "." in key and key not in known and not free:
+            yield f"{key}: no such setting.{nearest(key, known)}"
 
 
 @functools.cache
@@ -311,10 +311,10 @@ def _reported(plain: dict) -> Iterator[str]:
     known = target.names_reported()
     names = [("select.metric", plain["select"]["metric"])]
     names += [("log.show", name) for name in plain["log"]["show"]]
-    for place, name in names:
+    for key, name in names:
         if name not in known:
             some = ", ".join(known[:8])
-            yield f"{place}: {name!r} is not reported; {some}, ... are.{nearest(name, known)}"
+            yield f"{key}: {name!r} is not reported; {some}, ... are.{nearest(name, known)}"
 
 
 def _drawn(plain: dict) -> Iterator[str]:

@@ -18,20 +18,20 @@ HYDRA = ("_target_", "_partial_", "_args_")
 SEPARATE = ("loss.weights",)  # goes to the task, see engine/build.py
 
 
-def problems(plain: Any, trust: targets.Trust = None, place: str = "") -> Iterator[str]:
+def problems(plain: Any, trust: targets.Trust = None, prefix: str = "") -> Iterator[str]:
     """What nodes with `_target_` hold, against what their targets take."""
     if isinstance(plain, list):
         for index, item in enumerate(plain):
-            yield from problems(item, trust, f"{place}.{index}")
+            yield from problems(item, trust, f"{prefix}.{index}")
     if not isinstance(plain, dict):
         return
     if isinstance(plain.get("_target_"), str):
-        yield from _arguments(plain, trust, place)
+        yield from _arguments(plain, trust, prefix)
     for key, value in plain.items():
-        yield from problems(value, trust, f"{place}.{key}" if place else str(key))
+        yield from problems(value, trust, f"{prefix}.{key}" if prefix else str(key))
 
 
-def _arguments(node: dict, trust: targets.Trust, place: str) -> Iterator[str]:
+def _arguments(node: dict, trust: targets.Trust, prefix: str) -> Iterator[str]:
     target = targets.find(node["_target_"], trust)
     try:
         parameters = inspect.signature(target).parameters
@@ -51,7 +51,7 @@ def _arguments(node: dict, trust: targets.Trust, place: str) -> Iterator[str]:
     for key, value in node.items():
         if key in HYDRA:
             continue
-        where = f"{place}.{key}" if place else key
+        where = f"{prefix}.{key}" if prefix else key
         if key not in parameters and not open_ended and where not in SEPARATE:
             yield f"{where}: {node['_target_']} takes no {key}.{nearest(key, list(parameters))}"
         elif key in hints and not _fits(hints[key], value):

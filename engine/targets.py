@@ -34,7 +34,7 @@ LIST = {
     "engine.benchmarks.depth": "draw samples",
     "engine.benchmarks.bodies.figures": "draw",
     "engine.benchmarks.bodies.metrics": "BodyMetrics",
-    "engine.benchmarks.bodies.poses": "Coordinates PoseLoss batch_prior mixture_prior noise",
+    "engine.benchmarks.bodies.poses": "Coordinates PoseLoss batch_prior gaussian mixture_prior",
     "engine.benchmarks.bodies.task": "MeshRecovery",
     "engine.benchmarks.bodies.terms": "Released Spin",
     "synthetic.table": "part",
@@ -49,6 +49,8 @@ MOVED = {  # where configs of earlier runs find what they name
     "engine.figures_depth": "engine.benchmarks.depth",
     "engine.figures_bodies": "engine.benchmarks.bodies.figures",
     "engine.body_metrics": "engine.benchmarks.bodies.metrics",
+    "engine.poses.noise": "engine.benchmarks.bodies.poses.gaussian",
+    "engine.benchmarks.bodies.poses.noise": "engine.benchmarks.bodies.poses.gaussian",
     "engine.poses": "engine.benchmarks.bodies.poses",
     "engine.bodies": "engine.benchmarks.bodies.task",
 }
@@ -57,8 +59,8 @@ Trust = Sequence[str] | None  # packages, e.g. ["my_package"]
 
 def check(config: Any, trust: Trust = None) -> None:
     """Refuse a config that names anything but what is on the list or trusted."""
-    for place, name in named(plain(config)):
-        known(name, trust, place)
+    for key, name in named(plain(config)):
+        known(name, trust, key)
 
 
 def make(node: Any, trust: Trust = None, **arguments: Any) -> Any:
@@ -86,11 +88,11 @@ def calls(config: Any) -> list[str]:
     return [name for _, name in named(plain(config))]
 
 
-def known(name: Any, trust: Trust = None, place: str = "") -> str:
+def known(name: Any, trust: Trust = None, key: str = "") -> str:
     """The name, if it is on the list or in a trusted package."""
     if isinstance(name, str) and (name in NAMES or _trusted(name, trust) or name in _configured()):
         return name
-    where = f"{place}: " if place else ""
+    where = f"{key}: " if key else ""
     near = difflib.get_close_matches(str(name), sorted(NAMES), 1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ValueError(
@@ -107,7 +109,7 @@ def _configured() -> frozenset[str]:
     return frozenset(str(name) for content in files for _, name in named(content))
 
 
-def named(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def named(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(where, what) of every `_target_` in plain containers."""
     items: Any = ()
     if isinstance(node, dict):
@@ -115,7 +117,7 @@ def named(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(node, list | tuple):
         items = enumerate(node)
     for key, value in items:
-        where = f"{place}.{key}" if place else str(key)
+        where = f"{prefix}.{key}" if prefix else str(key)
         if key == "_target_":
             yield where, value
         yield from named(value, where)
@@ -131,6 +133,8 @@ def plain(node: Any) -> Any:
 
 
 def _now(name: Any) -> Any:
+    if isinstance(name, str) and name in MOVED:
+        return MOVED[name]
     module = name.rpartition(".")[0] if isinstance(name, str) else ""
     return MOVED[module] + name.removeprefix(module) if module in MOVED else plain(name)
 

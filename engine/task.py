@@ -125,8 +125,8 @@ class Dense(Regression):
         self.nearest, self.bins_per_unit = nearest, bins_per_unit
 
     def select(self, batch: dict) -> dict:
-        """With `rows` (M,), the places of the pixels that count."""
-        return batch | {"rows": places(batch["target"] >= self.nearest)}
+        """With `rows` (M,), the indices of the pixels that count."""
+        return batch | {"rows": indices_where(batch["target"] >= self.nearest)}
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
         """A training batch -> the mean loss of its M pixels, and the raw predictions (M, W)."""
@@ -142,8 +142,8 @@ class Dense(Regression):
         n, width, *size = pred.shape
         rows = pred.float().permute(0, 2, 3, 1).reshape(-1, width)
         maps = self.loss.likelihood.decode(rows).reshape(n, 1, *size)
-        whole = batch["target"].shape[-2:]
-        return functional.interpolate(maps, whole, mode="bilinear", align_corners=True)
+        size = batch["target"].shape[-2:]
+        return functional.interpolate(maps, size, mode="bilinear", align_corners=True)
 
     def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
         batch = batch if "rows" in batch else self.select(batch)
@@ -156,11 +156,11 @@ class Dense(Regression):
     def _pixel_weight(self, target: Tensor) -> Tensor | None:
         if self.weights is None:
             return None
-        place = (target[:, 0].float() * self.bins_per_unit).long()
-        return self.weights[place.clamp(max=len(self.weights) - 1)]
+        bins = (target[:, 0].float() * self.bins_per_unit).long()
+        return self.weights[bins.clamp(max=len(self.weights) - 1)]
 
 
-def places(mask: Tensor) -> Tensor:
+def indices_where(mask: Tensor) -> Tensor:
     """Where a mask is true, in its flattened form; ready to be moved to a GPU without a wait."""
     found = mask.flatten().nonzero()[:, 0]
     host = found.device.type == "cpu" and torch.cuda.is_available()

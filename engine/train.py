@@ -336,12 +336,12 @@ class Loop:
         """Evaluate the chosen epoch and write metrics.json, which makes the run a finished one."""
         best = self.folder / "checkpoints" / "best.pt"
         build.read_state(self.objective, checkpoint.read(best)["objective"], best)
-        reports, kept = {}, {}
+        reports, predicted = {}, {}
         keep, drawn = self.cfg.log.predictions, self.cfg.log.draws > 0
         drawn = drawn and hasattr(self.metrics, "resample")
         for split, loader in self.evaluations.items():
             samples = drawn and split == "test"
-            report, kept[split] = evaluate(
+            report, predicted[split] = evaluate(
                 self.fabric, self.objective, loader, self.metrics, keep, samples
             )
             reports |= {f"{split}/{key}": value for key, value in report.items()}
@@ -351,16 +351,16 @@ class Loop:
         if not self.fabric.is_global_zero:
             return
         if keep:
-            save_predictions(self.folder / PREDICTIONS, kept)
+            save_predictions(self.folder / PREDICTIONS, predicted)
         if drawn:
-            samples, number = kept["test"]["samples"], self.cfg.log.draws
+            samples, number = predicted["test"]["samples"], self.cfg.log.draws
             save_draws(self.folder / DRAWS, self.metrics, samples, number)
         if self.cfg.log.figures:
             draw = targets.find(self.cfg.log.draw, self.cfg.trust)
-            for name, figure in draw(self, kept["test"]).items():
+            for name, figure in draw(self, predicted["test"]).items():
                 self.log.figure(name, figure, self.steps_done)
             if hasattr(self.objective, "show"):  # more than figures: meshes
-                self.objective.show(self.log, kept["test"], self.steps_done)
+                self.objective.show(self.log, predicted["test"], self.steps_done)
         test = {key: value for key, value in reports.items() if key.startswith("test/")}
         self.log.scalars(test, self.steps_done)
         self.log.hparams(self.cfg, test)

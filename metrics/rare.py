@@ -22,10 +22,10 @@ def rare_report(pred: ArrayLike, target: ArrayLike, train_labels: ArrayLike) -> 
     train = np.asarray(train_labels, dtype=np.float64).ravel()
     error = np.abs(p - y)
     edges = np.linspace(train.min(), train.max(), RANGES + 1)
-    place = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, RANGES - 1)
-    present = np.unique(place)
-    mae = np.mean([error[place == k].mean() for k in present])
-    mse = np.mean([np.mean(error[place == k] ** 2) for k in present])
+    bins = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, RANGES - 1)
+    present = np.unique(bins)
+    mae = np.mean([error[bins == k].mean() for k in present])
+    mse = np.mean([np.mean(error[bins == k] ** 2) for k in present])
     return {
         "rmse": float(np.sqrt(np.mean(error**2))),
         "bmae": float(mae),

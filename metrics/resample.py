@@ -78,11 +78,11 @@ def mesh_sums(rows: Tensor, names: Sequence[str]) -> tuple[Tensor, dict[str, Col
     for i, percent in enumerate(TAILS):
         member[rarest(rarity, percent), REGIONS + i] = 1
     sums = torch.stack([member, *(error[:, None] * member for error in errors)], 1)
-    place = torch.arange(size)
+    group = torch.arange(size)
     columns = {}
     for i, name in enumerate(names):
-        columns[name] = Column(i, place < REGIONS, balanced=False)
-        columns[f"b{name}"] = Column(i, place < REGIONS, balanced=True)
+        columns[name] = Column(i, group < REGIONS, balanced=False)
+        columns[f"b{name}"] = Column(i, group < REGIONS, balanced=True)
         for k, percent in enumerate(TAILS):
-            columns[f"b{name}_tail{percent}"] = Column(i, place == REGIONS + k, balanced=False)
+            columns[f"b{name}_tail{percent}"] = Column(i, group == REGIONS + k, balanced=False)
     return sums, columns

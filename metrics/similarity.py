@@ -24,8 +24,8 @@ def similarity_bins(score: Tensor) -> Tensor:
             f"similarities must lie in 0..5; got {float(score.min()):g} to {float(score.max()):g}"
         )
     edges = torch.linspace(0, HIGHEST, BINS + 1, dtype=torch.float64).float()
-    place = torch.searchsorted(edges, score.float().contiguous().cpu(), right=True) - 1
-    return place.clamp(max=BINS - 1).to(score.device)
+    bins = torch.searchsorted(edges, score.float().contiguous().cpu(), right=True) - 1
+    return bins.clamp(max=BINS - 1).to(score.device)
 
 
 def similarity_shots(train_labels: Array) -> Tensor:

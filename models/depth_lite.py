@@ -32,7 +32,7 @@ class LiteDepth(DenseRegressor):
     """
 
     head_names = ("lateral", "context", "middle", "fine", "out", "smoothing")
-    fixed = True
+    always_frozen = True
     mean: Tensor
     std: Tensor
 

@@ -95,14 +95,14 @@ class FDS(nn.Module):
         """
         bins = len(self.count)
         # in this order 2 m in steps of 0.1 m, which float32 has not, opens its bin as in DIR's code
-        place = (target[:, 0].float() * (1 / self.step) - self.low / self.step).floor().long()
-        place = place.clamp(0, bins - 1)
+        row_bins = (target[:, 0].float() * (1 / self.step) - self.low / self.step).floor().long()
+        row_bins = row_bins.clamp(0, bins - 1)
         rows = features.to(torch.promote_types(features.dtype, torch.float32))
-        self._collect(features.detach().float(), place, known)
+        self._collect(features.detach().float(), row_bins, known)
         ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(*self.clip)
-        smooth = (rows - self.mean[place]) * ratio[place].sqrt() + self.smooth_mean[place]
+        smooth = (rows - self.mean[row_bins]) * ratio[row_bins].sqrt() + self.smooth_mean[row_bins]
         # A feature without variance in its bin stays, too.
-        moved = (self.epoch >= self.first_epoch) & (self.var[place] > 0)
+        moved = (self.epoch >= self.first_epoch) & (self.var[row_bins] > 0)
         moved = moved if known is None else moved & known[:, None]
         return torch.where(moved, smooth.to(features.dtype), features)
 
@@ -123,13 +123,13 @@ class FDS(nn.Module):
         self.epoch += 1
 
     @torch.no_grad()
-    def _collect(self, features: Tensor, place: Tensor, known: Tensor | None) -> None:
+    def _collect(self, features: Tensor, row_bins: Tensor, known: Tensor | None) -> None:
         bins, width = self.total.shape
         sums = features.new_zeros(bins, 2 * width + 1)
         ones = features.new_ones(len(features), 1)
         added = torch.cat([features, features**2, ones], 1)
         added = added if known is None else torch.where(known[:, None], added, 0)
-        sums.index_add_(0, place, added)
+        sums.index_add_(0, row_bins, added)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(sums)
         self.total += sums[:, :width]

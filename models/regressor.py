@@ -26,7 +26,7 @@ class Regressor(nn.Module):
     """
 
     head_names: tuple[str, ...] = ("linear",)  # the children that `head` uses
-    fixed = False  # whether everything but the head is frozen from the start
+    always_frozen = False  # whether everything but the head is frozen from the start
 
     def __init__(self, width: int, smoothing: Smoothing | None = None):
         super().__init__()
@@ -58,9 +58,9 @@ class Regressor(nn.Module):
     def freeze(self, freeze_bn: bool) -> Self:
         """Stop learning everything but the head.
 
-        With freeze_bn the backbone is in eval mode for good, so it is one fixed function of the
-        image. Without it, batch-norm goes on using batch statistics and updating the running ones,
-        as the released code does in its second stage.
+        With freeze_bn the backbone is in eval mode for good, so it is always the same function of
+        the image. Without it, batch-norm goes on using batch statistics and updating the running
+        ones, as the released code does in its second stage.
         """
         self.frozen, self.freeze_bn = True, freeze_bn
         for key, parameter in self.named_parameters():

@@ -68,7 +68,7 @@ class SMPL(nn.Module):
             seen[selected] = True
             arrays, extra = _only(arrays, seen), extra[:, seen]
             selected = (np.cumsum(seen) - 1)[selected]
-        self.faces: NDArray = arrays["f"]
+        self.triangles: NDArray = arrays["f"]
         with contextlib.redirect_stdout(io.StringIO()):  # it warns that ten shapes are only ten
             self.body = smplx.SMPLLayer(
                 "",
@@ -221,7 +221,7 @@ def _found(path: Path) -> Path:
 
 
 def _only(arrays: dict[str, NDArray], seen: NDArray) -> dict[str, NDArray]:
-    """The body without the vertices that nothing looks at; faces no longer make sense."""
+    """The body without the vertices that nothing looks at; its triangles no longer make sense."""
     kept = {key: arrays[key][seen] for key in ("v_template", "shapedirs", "posedirs", "weights")}
     regressor = arrays["J_regressor"][:, seen]
     return {**arrays, **kept, "J_regressor": regressor, "f": np.zeros((0, 3), np.int64)}

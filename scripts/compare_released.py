@@ -144,11 +144,11 @@ def main(cfg: DictConfig) -> None:
     if cfg.publish:
         report = written(found, skipped, cfg, time.perf_counter() - start)
         report = json.loads(json.dumps(report))
-        for place, text in (
+        for path, text in (
             (ROOT / "results" / "fidelity.json", json.dumps(report, indent=1) + "\n"),
             (ROOT / "docs" / "fidelity.md", markdown(report)),
         ):
-            with whole(place) as file:
+            with whole(path) as file:
                 file.write(text.encode())
     if wrong:
         raise SystemExit(1)

@@ -49,15 +49,15 @@ def write_bodies(
         poses: an npz of motion capture to take the poses from; None draws them.
     """
     settings = {"version": VERSION, "counts": counts, "size": size, "seed": seed, "poses": poses}
-    with whole_folder(folder, settings) as place:
-        if place is None:
+    with whole_folder(folder, settings) as work:
+        if work is None:
             return False
         pools = _pools(counts, seed, poses)
         trained = np.concatenate([pools[name][0] for name in counts if name != "3dpw_test"])
-        write_body(place, mean_rotation(trained))
-        (place / "static_fits").mkdir()
+        write_body(work, mean_rotation(trained))
+        (work / "static_fits").mkdir()
         for name, (rotations, sequences) in pools.items():
-            _write_set(place, name, rotations, sequences, size, seed, progress)
+            _write_set(work, name, rotations, sequences, size, seed, progress)
     return True
 
 
@@ -93,7 +93,7 @@ def _pools(counts: dict[str, int], seed: int, poses: str | None) -> dict[str, tu
 
 
 def _write_set(
-    place: Path,
+    work: Path,
     name: str,
     rotations: NDArray,
     sequences: NDArray,
@@ -104,13 +104,13 @@ def _write_set(
     count, rng = len(rotations), np.random.default_rng((seed, 10 + SETS[name]))
     shape = np.clip(rng.normal(0, 1, (count, 10)), -2.5, 2.5).astype(np.float32)
     gender = rng.choice(["m", "f"], count) if name == "3dpw_test" else np.full(count, "")
-    vertices, joints = _posed(place, rotations, shape, gender)
+    vertices, joints = _posed(work, rotations, shape, gender)
     middle = (vertices.max(1) + vertices.min(1))[:, :2] / 2  # (N, 2)
     extent = (vertices.max(1) - vertices.min(1))[:, :2].max(1)  # metres
     zoom = size * rng.uniform(0.62, 0.8, count) / extent  # pixels a metre
     center = size * (0.5 + rng.uniform(-0.05, 0.05, (count, 2)))
     names = [f"images/{name}/{one}_{index:05d}.jpg" for index, one in enumerate(sequences)]
-    (place / "images" / name).mkdir(parents=True)
+    (work / "images" / name).mkdir(parents=True)
     parts = body()
     covers = garments(parts["template"], parts["faces"], parts["weights"])
 
@@ -124,7 +124,7 @@ def _write_set(
         picture = draw_person(points, parts["faces"], covers, size, own)
         bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
         encoded = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, 92])[1]
-        (place / names[index]).write_bytes(encoded.tobytes())
+        (work / names[index]).write_bytes(encoded.tobytes())
     pixels = np.stack([to_pixels(joints[i], i) for i in range(count)])  # (N, 49, 3)
     pixels[..., 2] = 1  # the confidence
     pose = roma.rotmat_to_rotvec(torch.from_numpy(rotations)).reshape(count, 72).numpy()
@@ -138,7 +138,7 @@ def _write_set(
     if name == "coco_2014_train":
         noise = rng.normal(0, 0.04, (count, 82))
         fits = np.concatenate([pose, shape], 1) + noise
-        np.save(place / "static_fits" / "coco_fits.npy", fits.astype(np.float32))
+        np.save(work / "static_fits" / "coco_fits.npy", fits.astype(np.float32))
     else:
         centred = joints[:, 25:] - joints[:, 25 + 14, None]  # about the pelvis
         ones = np.ones((count, 24, 1))
@@ -147,12 +147,12 @@ def _write_set(
         arrays |= {"S": np.concatenate([centred, ones], -1).astype(np.float32)}
     if name == "3dpw_test":
         arrays["gender"] = gender
-    np.savez(place / f"{name}.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    np.savez(work / f"{name}.npz", **arrays)  # pyright: ignore[reportArgumentType]
 
 
 @torch.no_grad()
 def _posed(
-    place: Path, rotations: NDArray, shape: NDArray, gender: NDArray
+    work: Path, rotations: NDArray, shape: NDArray, gender: NDArray
 ) -> tuple[NDArray, NDArray]:
     """Vertices (N, V, 3) and joints (N, 49, 3) of bodies of each person's gender."""
     names = {"m": "male", "f": "female", "": "neutral"}
@@ -160,7 +160,7 @@ def _posed(
         np.zeros((len(shape), points, 3), np.float32) for points in (len(body()["template"]), 49)
     ]
     for letter in np.unique(gender):
-        smpl, rows = SMPL(place, names[str(letter)]), np.flatnonzero(gender == letter)
+        smpl, rows = SMPL(work, names[str(letter)]), np.flatnonzero(gender == letter)
         for some in np.array_split(rows, -(-len(rows) // 64)):
             posed = smpl(torch.from_numpy(rotations[some]).float(), torch.from_numpy(shape[some]))
             for table, points in zip(out, posed, strict=True):

@@ -110,21 +110,21 @@ def write_faces(
     gives at most `cap` images to val and to test.
     """
     settings = {"version": VERSION, "images": images, "size": size, "cap": cap, "seed": seed}
-    with whole_folder(folder, settings) as place:
-        if place is None:
+    with whole_folder(folder, settings) as work:
+        if work is None:
             return False
         rng = np.random.default_rng((seed, 0))
         ages = rng.choice(OLDEST + 1, images, p=age_frequencies())
         paths = [_path(index) for index in range(images)]
         for parent in {Path(path).parent for path in paths}:
-            (place / parent).mkdir(parents=True)
+            (work / parent).mkdir(parents=True)
         for index, path in enumerate(progress(paths)):
             picture = face(ages[index], size, (seed, 1, index))
             bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)
             encoded = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, 92])[1]
-            (place / path).write_bytes(encoded.tobytes())
+            (work / path).write_bytes(encoded.tobytes())
         split = balanced_split(ages, cap, seed)
-        write_csv(place / "imdb_wiki.csv", ages.tolist(), paths, split.tolist())
+        write_csv(work / "imdb_wiki.csv", ages.tolist(), paths, split.tolist())
     return True
 
 

@@ -132,20 +132,20 @@ def write_rooms(
     Whole or not at all; False if the folder is already there with the same settings.
     """
     settings = {"version": VERSION, "train": train, "test": test, "seed": seed}
-    with whole_folder(folder, settings) as place:
-        if place is None:
+    with whole_folder(folder, settings) as work:
+        if work is None:
             return False
         chosen = choose_rooms(train + test, seed)
         lines = {"train": [], "test": []}
         for order, number in enumerate(progress(chosen)):
             side = "train" if order < train else "test"
             name = f"nyu2_{side}/room_{order // 20:03d}/{order:05d}"
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
             for ending, data in encode(*frame((seed, int(number))), side).items():
-                (place / f"{name}{ending}").write_bytes(data)
+                (work / f"{name}{ending}").write_bytes(data)
             lines[side].append(f"data/{name}.jpg,data/{name}.png\n")
         for side, rows in lines.items():
-            (place / f"nyu2_{side}.csv").write_text("".join(rows))
-        np.save(place / HISTOGRAM, histograms(frames(place, "train")))
-        np.save(place / MASK, measured_mask(frames(place, "test"), seed)[0])
+            (work / f"nyu2_{side}.csv").write_text("".join(rows))
+        np.save(work / HISTOGRAM, histograms(frames(work, "train")))
+        np.save(work / MASK, measured_mask(frames(work, "test"), seed)[0])
     return True

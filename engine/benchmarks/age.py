@@ -132,16 +132,16 @@ def train_labels(runs: Runs, trust: Sequence[str] | None = None) -> NDArray:
     return np.asarray(build.dataset(cfg, "train").labels, dtype=float).ravel()
 
 
-def predictions(place: Path) -> tuple[NDArray, NDArray]:
+def predictions(folder: Path) -> tuple[NDArray, NDArray]:
     """(n,), (n,): predicted and true labels of a run's test set."""
-    file = read_npz(place / "predictions.npz", advice=AGAIN)
+    file = read_npz(folder / "predictions.npz", advice=AGAIN)
     return file["test_pred"][:, 0].astype(float), file["test_target"][:, 0].astype(float)
 
 
-def error_per_label(places: Sequence[Path], label: Label) -> pd.Series:
+def error_per_label(folders: Sequence[Path], label: Label) -> pd.Series:
     """The mean absolute error at each label, over the seeds."""
     parts = []
-    for place in places:
-        pred, target = predictions(place)
+    for folder in folders:
+        pred, target = predictions(folder)
         parts.append(pd.Series(abs(pred - target)).groupby(label.places(target)).mean())
     return pd.concat(parts, axis=1).mean(axis=1)

@@ -130,14 +130,14 @@ def panel(images: Sequence[NDArray], target: NDArray, pred: Mapping[str, NDArray
             known = np.where(target[line] > 0, target[line], np.nan)
             axes[line, 0].imshow(image)
             depth = depth_map(known, axes[line, 1])
-            for place, maps in enumerate(pred.values()):
-                depth_map(maps[line], axes[line, 2 + place])
-                wrong = error_map(maps[line] - known, axes[line, 2 + len(pred) + place])
+            for i, maps in enumerate(pred.values()):
+                depth_map(maps[line], axes[line, 2 + i])
+                wrong = error_map(maps[line] - known, axes[line, 2 + len(pred) + i])
         assert depth is not None
         assert wrong is not None
         titles = ["input", "ground truth", *pred, *(f"|error| of {row}" for row in pred)]
-        for place, title in enumerate(titles):
-            axes[0, place].set_title(title)
+        for i, title in enumerate(titles):
+            axes[0, i].set_title(title)
         for ax in axes.flat:
             ax.set_axis_off()
         maps_end = 2 + len(pred)

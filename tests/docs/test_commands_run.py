@@ -5,15 +5,16 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from datasets import nyud2
 from engine.benchmarks import tabular
-from engine.run import run
-from engine.tables import compare, make, reproduce
+from engine.run import composed, run
+from engine.tables import compare, cost, make, reproduce
 from scripts import benchmark
 from synthetic import jobs, mini
 from tests.docs import workspace
@@ -73,9 +74,20 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def configs(row: Any, seeds: int, overrides: list[str], stages: int = 1) -> list[DictConfig]:
         data, outputs, own = Path("data"), Path("outputs"), list(row.get("overrides") or [])
-        kind = {"nyud2": tiny.depth_config, "ihmr": tiny_bodies.config}
-        make_config = kind.get(row.experiment.split("/")[0], tiny.config)
+        kind = {
+            "imdb_wiki": tiny.config,
+            "nyud2": tiny.depth_config,
+            "ihmr": tiny_bodies.config,
+            "stsb": text_config,
+        }
+        make_config = kind[row.experiment.split("/")[0]]
         return [make_config(data, outputs, row.experiment, *overrides, *own)]
+
+    def measured(cfg: DictConfig, iterations: int) -> dict[str, float]:
+        found: list[dict[str, float]] = []
+        plain = OmegaConf.to_container(cfg, resolve=True)
+        cost._measure(plain, iterations, 1, SimpleNamespace(send=found.append))
+        return found[0]
 
     def one_by_one(tasks: Sequence[Any], workers: int, told: Callable) -> list[Any]:
         results = []
@@ -89,11 +101,19 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "expanded", two)
     for module in (compare, make):
         monkeypatch.setattr(module, "configs", configs)
+    monkeypatch.setattr(make, "measure", measured)
     for module in (tabular, jobs, mini):
         monkeypatch.setattr(module, "side_by_side", one_by_one)
     monkeypatch.setattr(benchmark, "PIXELS", 912)
     monkeypatch.setattr(nyud2, "BLOCK", 2)
     monkeypatch.setattr("models.smpl.SMPL_VERTICES", 2400)
+
+
+def text_config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictConfig:
+    """On vectors of four numbers, one epoch."""
+    own = [f"experiment={experiment}", "model.inputs=16", f"paths.outputs={outputs}"]
+    short = ["trainer.epochs=1", "trainer.accelerator=cpu", "log.progress=false"]
+    return composed("train", [*own, *overrides, *short, f"++paths.stsb={data / 'vectors'}"])
 
 
 def shortened(script: str, said: tuple[str, ...]) -> list[str]:

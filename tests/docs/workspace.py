@@ -43,6 +43,7 @@ def write(folder: Path, faces: Path, rooms: Path, bodies: Path) -> Path:
         write_jpeg(data / "imdb_wiki/imdb_crop" / path, 20, 20, seed=0)
     write_tables(here)
     write_sentences(here / "imbalanced-regression/sts-b-dir/glue_data/STS-B")
+    write_pairs(data / "vectors")
     mat, _ = write_mat(here)
     mat.rename(here / "nyu_depth_v2_labeled.mat")
     for name in ("neutral", "m", "f"):
@@ -78,6 +79,16 @@ def write_tables(here: Path) -> None:
     for folder in ("Datasets-ImbalancedRegression/Datasets_CSV", "data/tabular"):
         (here / folder).mkdir(parents=True)
         (here / folder / "wine.csv").write_text("\n".join(["y,x1,x2", *lines]))
+
+
+def write_pairs(folder: Path) -> None:
+    """stsb.npz, as scripts/prepare_stsb.py makes it."""
+    folder.mkdir()
+    rng, arrays = np.random.default_rng(0), {}
+    for split in FILES:
+        arrays |= {f"{split}_{side}": rng.normal(size=(24, 4)) for side in "uv"}
+        arrays[f"{split}_score"] = np.arange(24) % 6.0
+    np.savez(folder / "stsb.npz", **arrays)
 
 
 def write_sentences(folder: Path) -> None:

@@ -37,7 +37,7 @@ class TinyMaps(DenseRegressor):
     """A frozen convolution to 1/8 of the size and two learned 1x1 layers: (N, 3, H, W) -> maps."""
 
     head_names = ("inner", "out", "smoothing")
-    fixed = True
+    always_frozen = True
 
     def __init__(self, outputs: int = 1, smoothing: Smoothing | None = None):
         super().__init__(4, smoothing)

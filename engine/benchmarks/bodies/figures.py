@@ -115,8 +115,8 @@ def _sweep_of(folders: list[str], key: str) -> tuple[list[float], list[float], l
     diverged = {float(value) for one in done for value in one.get("diverged", {})}
     values: dict[float, list[float]] = {}
     for one in done:
-        for value, place in one.get("candidate_runs", {}).items():
-            values.setdefault(float(value), []).append(_metrics(place)["metrics"][key])
+        for value, folder in one.get("candidate_runs", {}).items():
+            values.setdefault(float(value), []).append(_metrics(folder)["metrics"][key])
     whole_rows = sorted(value for value in values if value not in diverged)
     means = [float(np.mean(values[value])) for value in whole_rows]
     return whole_rows, means, sorted(diverged)
@@ -130,7 +130,7 @@ def gain(
     The R regions are shown five at a time, each the mean of its regions, as bMPVPE is of all.
     """
     regions = rarity_regions(torch.from_numpy(rarity)).numpy()
-    place = np.arange(groups)
+    ticks = np.arange(groups)
     for number, row in enumerate(row for row in errors if row != baseline):
         difference = errors[baseline] - errors[row]
         means = [
@@ -140,7 +140,7 @@ def gain(
         blocks = np.array(means).reshape(groups, -1)
         seen = ~np.isnan(blocks).all(1)
         heights = np.array([np.nanmean(block) for block in blocks[seen]])
-        ax.bar(place[seen] + 0.25 * (number - 1), heights, 0.25, color=colour(row), label=row)
+        ax.bar(ticks[seen] + 0.25 * (number - 1), heights, 0.25, color=colour(row), label=row)
     ax.axhline(0, color="0.3", lw=0.8)
     ax.set(
         xlabel=f"rarity, from the mean pose (0) to the rarest ({groups - 1})",
@@ -186,7 +186,7 @@ def panels(
     axes = figure.subplots(people, 1 + 2 * len(shapes))
     for line, index in enumerate(chosen):
         axes[line, 0].imshow(dataset.image(int(index)))
-    for place, (name, rows) in enumerate(shapes.items()):
+    for i, (name, rows) in enumerate(shapes.items()):
         neutral = torch.full((people,), NEUTRAL)
         with torch.no_grad():
             meshes = metrics._mesh(
@@ -198,17 +198,17 @@ def panels(
         for line, vertices in enumerate(meshes):
             side = vertices[:, [2, 1, 0]] * np.array([-1, 1, 1])
             for column, view in enumerate((vertices, side)):
-                ax = axes[line, 1 + 2 * place + column]
-                mesh(view, metrics.bodies[0].faces, ax, shade)
-        axes[0, 1 + 2 * place].set_title(name)
+                ax = axes[line, 1 + 2 * i + column]
+                mesh(view, metrics.bodies[0].triangles, ax, shade)
+        axes[0, 1 + 2 * i].set_title(name)
     for ax in axes.flat:
         ax.axis("off")
     return figure
 
 
-def mesh(vertices: NDArray, faces: Any, ax: Axes, shade: str) -> Axes:
+def mesh(vertices: NDArray, triangles: Any, ax: Axes, shade: str) -> Axes:
     """(V, 3) seen along +z with y down, shaded, the farthest triangles first."""
-    corners = vertices[faces]
+    corners = vertices[triangles]
     normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     normal /= np.linalg.norm(normal, axis=1, keepdims=True) + 1e-12
     order = np.argsort(-corners[:, :, 2].mean(1))

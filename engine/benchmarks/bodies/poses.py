@@ -1,4 +1,4 @@
-"""A pose as a label: in which numbers, with what noise, and what is known of the training poses.
+"""A pose as a label: in which numbers, with what likelihood, and what is known of training poses.
 
 The dataset's labels are 24 rotation matrices, (N, 216), NaN for people without a pose. The choices
 are the config's: coordinates, one sigma or one per dimension, batch or mixture, and how much of
@@ -95,7 +95,7 @@ class PoseLoss(BalancedLoss):
         return leading + self.plain(pred @ self.rest, target @ self.rest, weight)
 
 
-def noise(
+def gaussian(
     labels: NDArray,
     coordinates: Coordinates,
     sigma: float,

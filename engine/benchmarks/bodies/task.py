@@ -24,7 +24,7 @@ from datasets.ihmr import plausible_shape, split_target
 from engine.benchmarks.bodies.poses import PoseLoss
 from engine.benchmarks.bodies.terms import Released, Spin
 from engine.log import Log
-from engine.task import places
+from engine.task import indices_where
 from models.rotations import matrix_from_6d
 from models.smpl import SMPL, project
 
@@ -72,8 +72,8 @@ class MeshRecovery(nn.Module):
     def select(self, batch: dict) -> dict:
         """With the rows whose pose and shape count, and those that have joints."""
         true = split_target(batch["target"].cpu())
-        joints = places(true["has_joints"] > 0)
-        return batch | {"known": places(self.known(true)), "with_joints": joints}
+        joints = indices_where(true["has_joints"] > 0)
+        return batch | {"known": indices_where(self.known(true)), "with_joints": joints}
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
         """A training batch -> the loss, and the predictions (N, 229)."""
@@ -176,11 +176,11 @@ class MeshRecovery(nn.Module):
         """Some true and predicted meshes, for TensorBoard's mesh plugin."""
         some = np.linspace(0, len(test["pred"]) - 1, min(4, len(test["pred"]))).astype(int)
         body = SMPL(self.body.folder)
-        faces = torch.from_numpy(body.faces).expand(len(some), -1, -1)
+        triangles = torch.from_numpy(body.triangles).expand(len(some), -1, -1)
         for name in ("target", "pred"):
             rows = torch.from_numpy(test[name][some])
             vertices = body.vertices(rows[:, :216].unflatten(1, (24, 3, 3)), rows[:, 216:226])
-            log.mesh(name, vertices * torch.tensor([1.0, -1, -1]), faces, step)  # y is up there
+            log.mesh(name, vertices * torch.tensor([1.0, -1, -1]), triangles, step)  # y is up there
 
     def constant_keys(self) -> set[str]:
         """The keys of the state dict that training cannot change: the body's, and frozen ones."""

@@ -97,7 +97,7 @@ def reprojection(joints: Tensor, keypoints: Tensor) -> tuple[Tensor, Tensor]:
     """How far fits are from their keypoints, (N, 49, 3), (N, 147) -> pixels (N, 49, 2), and the
     confidence (N, 49), zero for the ignored joints.
 
-    With f (X + t) = x (Z + t_z), the camera's place t is a linear least-squares problem over the
+    With f (X + t) = x (Z + t_z), the camera's position t is a linear least-squares problem over the
     ground-truth joints, the ignored ones included.
     """
     true = keypoints.unflatten(1, (49, 3))
@@ -111,8 +111,8 @@ def reprojection(joints: Tensor, keypoints: Tensor) -> tuple[Tensor, Tensor]:
     value = (weight * torch.cat(values, 1)[..., None]).double()
     # a person without keypoints has no camera: the small ridge keeps the system solvable
     ridge = 1e-6 * torch.eye(3, dtype=torch.float64, device=joints.device)
-    place = torch.linalg.solve(matrix.mT @ matrix + ridge, matrix.mT @ value).to(joints)
-    points = joints + place.mT
+    position = torch.linalg.solve(matrix.mT @ matrix + ridge, matrix.mT @ value).to(joints)
+    points = joints + position.mT
     confidence[:, IGNORED] = 0
     return FOCAL * points[..., :2] / points[..., 2:] - pixels, confidence
 
