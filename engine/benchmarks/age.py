@@ -33,7 +33,7 @@ class Label(NamedTuple):
     samples: str = "images"
     step: float = 1.0
 
-    def places(self, values: NDArray) -> NDArray:
+    def bins(self, values: NDArray) -> NDArray:
         """The middle of the bar that each value is in."""
         return np.round(values / self.step) * self.step
 
@@ -79,11 +79,11 @@ def label_histograms(train: NDArray, test: NDArray, label: Label, ax: Axes) -> A
     """How many samples of each label there are to learn from, and to be tested on."""
     sets = (train, TRAIN, "training set"), (test, colour("Test"), "test set")
     for values, shade, name in sets:
-        places, counts = np.unique(label.places(values), return_counts=True)
+        bins, counts = np.unique(label.bins(values), return_counts=True)
         if name == "test set":
-            ax.step(places, counts, where="mid", color=shade, label=name)
+            ax.step(bins, counts, where="mid", color=shade, label=name)
         else:
-            ax.bar(places, counts, width=label.step, color=shade, label=name)
+            ax.bar(bins, counts, width=label.step, color=shade, label=name)
     ax.set(yscale="log", xlabel=label.title, ylabel=label.samples)
     ax.legend()
     return ax
@@ -92,8 +92,8 @@ def label_histograms(train: NDArray, test: NDArray, label: Label, ax: Axes) -> A
 def gain_per_label(row: str, gain: pd.Series, train: NDArray, label: Label, ax: Axes) -> Axes:
     """Bars of what was gained (up) or lost (down) at each label, over the training histogram."""
     behind = ax.twinx()
-    places, counts = np.unique(label.places(train), return_counts=True)
-    behind.fill_between(places, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
+    bins, counts = np.unique(label.bins(train), return_counts=True)
+    behind.fill_between(bins, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
     behind.set(yticks=[], ylim=(0, counts.max() * 1.05))
     behind.spines["left"].set_visible(False)
     ax.set_zorder(behind.get_zorder() + 1)
@@ -109,9 +109,9 @@ def predicted_and_true(row: str, pred: NDArray, target: NDArray, label: Label, a
     top = float(max(target.max(), 1))
     ax.plot([0, top], [0, top], color="black", linewidth=0.6)
     ax.scatter(target, pred, s=3, color="#888888", alpha=0.35, linewidth=0, rasterized=True)
-    places = label.places(target)
-    seen = np.unique(places)
-    means = [pred[places == place].mean() for place in seen]
+    bins = label.bins(target)
+    seen = np.unique(bins)
+    means = [pred[bins == one].mean() for one in seen]
     ax.plot(seen, means, color=colour(row), linewidth=1.4)
     ax.set(title=row, xlim=(0, top), ylim=(0, top * 1.05))
     return ax
@@ -143,5 +143,5 @@ def error_per_label(folders: Sequence[Path], label: Label) -> pd.Series:
     parts = []
     for folder in folders:
         pred, target = predictions(folder)
-        parts.append(pd.Series(abs(pred - target)).groupby(label.places(target)).mean())
+        parts.append(pd.Series(abs(pred - target)).groupby(label.bins(target)).mean())
     return pd.concat(parts, axis=1).mean(axis=1)

@@ -99,7 +99,9 @@ def for_runs(cfg: DictConfig) -> list[str]:
 def known_paths() -> set[str]:
     """The names that the paths, the datasets and the benchmarks declare."""
     own: Any = OmegaConf.load(CONFIGS / "paths" / "default.yaml")
-    files = [path for group in ("dataset", "benchmark") for path in (CONFIGS / group).glob("*.yaml")]
+    files = [
+        path for group in ("dataset", "benchmark") for path in (CONFIGS / group).glob("*.yaml")
+    ]
     nodes: list[Any] = [own, *(OmegaConf.select(OmegaConf.load(path), "paths") for path in files)]
     return {str(name) for node in nodes for name in node or ()}
 
