@@ -27,7 +27,7 @@ if "__mp_main__" in sys.modules:  # a process that trains on one device reads it
 
     follow(os.getppid())  # before the imports that take seconds
 FULL = "HYDRA_FULL_ERROR"
-EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError)  # what we raise on purpose
+EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError, ImportError)  # what we raise
 
 
 def command(

@@ -1,79 +1,14 @@
 """Make an age dataset's CSV, balanced split and packed store (configs/prepare_age.yaml)."""
 
-import csv
-import functools
-import io
-from pathlib import Path
-
-import numpy as np
 from command import command
 from omegaconf import DictConfig
-from tqdm import tqdm
 
-from datasets import imdb_wiki, sources
-from datasets.files import whole
-from datasets.split import balanced_split, identical_images, sides
-from engine.benchmarks.age import describe
-
-SOURCES = {"imdb_wiki": sources.imdb_wiki, "agedb": sources.agedb, "utkface": sources.utkface}
-
-
-def prepare(cfg: DictConfig) -> None:
-    root, target = Path(cfg.root), Path(cfg.csv)
-    if target.is_file() and not cfg.overwrite:
-        print(f"{target} is there and stays as it is (overwrite=true makes it again).")
-    else:
-        make_csv(cfg, root, target)
-    print(describe(imdb_wiki.read_csv(target)))
-    if cfg.pack is not None:
-        progress = functools.partial(tqdm, desc="packing")
-        packed = imdb_wiki.pack(
-            target, root, cfg.store, cfg.pack, progress, max_pixels=cfg.max_pixels
-        )
-        print(f"{packed.path}: {len(packed)} images of {cfg.pack} px.")
-
-
-def make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
-    """Read the ages, look for identical images, split, write."""
-    if cfg.source not in SOURCES:
-        raise ValueError(f"source must be one of {', '.join(SOURCES)}; got {cfg.source!r}.")
-    limits = {"max_bytes": cfg.max_bytes} if cfg.source == "imdb_wiki" else {}
-    ages, paths = SOURCES[cfg.source](root, **limits)
-    if cfg.drop_missing:
-        here = [index for index, path in enumerate(paths) if (root / path).is_file()]
-        print(f"{len(paths) - len(here)} of {len(paths)} images are not on the disk: left out.")
-        ages, paths = ages[here], [paths[index] for index in here]
-    files = [root / path for path in paths]
-    groups = identical_images(files, lambda files: tqdm(files, desc="looking for identical images"))
-    split = balanced_split(ages, cfg.cap, cfg.seed, groups if cfg.identical_on_one_side else ())
-    report_identical(target.with_name(f"{target.stem}_identical.csv"), groups, ages, paths, split)
-    imdb_wiki.write_csv(target, ages.tolist(), paths, split.tolist())
-
-
-def report_identical(
-    file: Path, groups: list[list[int]], ages: np.ndarray, paths: list[str], split: np.ndarray
-) -> None:
-    """Say how many images exist more than once, and list them in a CSV beside the dataset's."""
-    leaks = sum(len(found) > 1 for found in sides(groups, split))
-    conflicts = sum(len({float(ages[index]) for index in group}) > 1 for group in groups)
-    print(
-        f"{sum(map(len, groups))} images are copies of one another, in {len(groups)} groups; "
-        f"{leaks} groups are on two sides of the split, {conflicts} have more than one age."
-    )
-    if groups:
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["group", "age", "path", "split"])
-        for number, group in enumerate(groups):
-            writer.writerows([number, ages[i], paths[i], split[i]] for i in group)
-        with whole(file) as out:
-            out.write(text.getvalue().encode())
-        print(f"They are listed in {file}.")
+from engine.benchmarks import prepare
 
 
 @command("prepare_age")
 def main(cfg: DictConfig) -> None:
-    prepare(cfg)
+    prepare.ages(cfg)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from command import command
 from omegaconf import DictConfig
 
-from scripts.prepare_age import prepare
+from engine.benchmarks import prepare
 
 
 @command("prepare_imdb_wiki")
 def main(cfg: DictConfig) -> None:
-    prepare(cfg)
+    prepare.ages(cfg)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from datasets.stsb import FILES, STSBDataset, read_pairs, wordllama
+from engine.benchmarks.prepare import similarity
 from engine.run import composed, run
-from scripts.prepare_stsb import prepare
 
 HEAD = "index\tgenre\tsentence1\tsentence2\tscore"
 
@@ -34,7 +34,7 @@ def config(source: Path, **changes):
 
 
 def test_pairs_become_vectors(source: Path):
-    prepare(config(source))
+    similarity(config(source))
     data = STSBDataset(source / "out", "train")
     assert len(data) == 8
     assert data.labels.shape == (8, 1)
@@ -52,7 +52,7 @@ ROWS = {name: row for name, row in composed("table", ["table=stsb"]).table.rows.
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_row_of_the_table_runs(name: str, source: Path):
-    prepare(config(source))
+    similarity(config(source))
     own = list(ROWS[name].get("overrides") or [])
     short = ["trainer.epochs=2", "model.inputs=16", "log.draws=4", "log.figures=false"]
     paths = [f"paths.stsb={source / 'out'}", f"paths.outputs={source / 'runs'}"]
@@ -65,7 +65,7 @@ def test_every_row_of_the_table_runs(name: str, source: Path):
 
 
 def test_vectors_of_another_width_are_told(source: Path):
-    prepare(config(source))
+    similarity(config(source))
     paths = [f"paths.stsb={source / 'out'}", f"paths.outputs={source / 'runs'}"]
     with pytest.raises(ValueError, match=r"width 1024, got 16; set model.inputs=16"):
         run(composed("train", ["experiment=stsb/vanilla", *paths]))
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_said(source: Path, tmp_path: Path):
             read_pairs(bad)
     np.savez(tmp_path / "few.npz", sentences=np.array(["b 1"]), vectors=np.zeros((1, 4)))
     with pytest.raises(ValueError, match="sentences have no vector"):
-        prepare(config(source, vectors=str(tmp_path / "few.npz")))
+        similarity(config(source, vectors=str(tmp_path / "few.npz")))
     assert not (source / "out").exists()  # nothing half-made
 
 

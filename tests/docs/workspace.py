@@ -15,8 +15,8 @@ from tests.datasets.conftest import write_jpeg
 from tests.datasets.test_nyud2 import write_mat
 from tests.datasets.test_sources import IMDB
 from tests.datasets.test_sources import write_mat as write_people
+from tests.models.test_smpl_pickle import write_like_chumpy
 from tests.scripts.test_compare_released import write_clone
-from tests.scripts.test_prepare_smpl import write_like_chumpy
 
 OTHER_BODIES = {  # of the training sets: the file, the fits, the folder of the images
     "mpi_inf_3dhp_train": ("mpi-inf-3dhp", "mpi_inf_3dhp"),

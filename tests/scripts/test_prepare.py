@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 
 from datasets import AgeDataset, DepthDataset, nyud2
 from datasets.imdb_wiki import read_csv
-from scripts import prepare_age, prepare_nyud2
+from engine.benchmarks.prepare import ages, depth
 from synthetic import mini
 from tests.datasets.conftest import write_jpeg
 from tests.datasets.test_nyud2 import write_mat
@@ -33,7 +33,7 @@ def utkface(tmp_path):
 
 def prepare(root, *overrides):
     cfg = settings("prepare_age", "source=utkface", f"root={root}", *overrides)
-    prepare_age.prepare(cfg)
+    ages(cfg)
     return read_csv(root / "utkface.csv")
 
 
@@ -89,7 +89,7 @@ def test_imdb_wiki_config_needs_only_a_root():
 
 def test_unknown_source(tmp_path):
     with pytest.raises(ValueError, match="one of imdb_wiki, agedb, utkface; got 'faces'"):
-        prepare_age.prepare(settings("prepare_age", "source=faces", f"root={tmp_path}", "cap=1"))
+        ages(settings("prepare_age", "source=faces", f"root={tmp_path}", "cap=1"))
 
 
 def test_mini_is_drawn_from_its_config(tmp_path, capsys):
@@ -119,7 +119,7 @@ def test_nyud2_from_the_labelled_mat(tmp_path, capsys):
     mat, splits = write_mat(tmp_path, frames=3)
     root = tmp_path / "nyud2"
     cfg = settings("prepare_nyud2", f"root={root}", f"mat={mat}", f"splits={splits}")
-    prepare_nyud2.prepare(cfg)
+    depth(cfg)
     train, test = (DepthDataset(root, split, (28, 38)) for split in ("train", "test"))
     assert (len(train), len(test)) == (2, 1)
     source = nyud2.frames(root, "test", mat, splits).depth(0)
@@ -131,7 +131,7 @@ def test_nyud2_from_the_labelled_mat(tmp_path, capsys):
     before = (root / "nyu2_train/0000.png").stat().st_mtime_ns
     (root / "nyu2_train/0002.png").unlink()
     capsys.readouterr()
-    prepare_nyud2.prepare(cfg)
+    depth(cfg)
     assert capsys.readouterr().out.count("stays as it is") == 2
     assert (root / "nyu2_train/0002.png").is_file()
     assert (root / "nyu2_train/0000.png").stat().st_mtime_ns == before

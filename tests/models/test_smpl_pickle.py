@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_matrix
 
-from scripts.prepare_smpl import read_pickle
+from models.smpl_pickle import read_pickle
 from synthetic.body import smpl_arrays
 
 
