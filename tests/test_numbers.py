@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from engine import provenance
+from engine.speed import suites
 from engine.tables import table as tables
 from engine.tables.report import gather, markdown, table_configs
 from engine.tables.summary import summary
-from scripts import benchmark
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md"]
@@ -83,7 +83,7 @@ def test_tables_in_the_pages_are_those_of_the_files():
             continue
         content = json.loads((ROOT / "results" / f"{name}.json").read_text())
         if name == "benchmark":
-            assert inserted == benchmark.markdown(benchmark.rows_with_goals(content))
+            assert inserted == suites.markdown(suites.rows_with_goals(content))
         else:
             assert inserted == tables.render(content), f"{name}: publish it again"
 

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from datasets import nyud2
 from engine.benchmarks import tabular
 from engine.run import composed, run
+from engine.speed import suites
 from engine.tables import compare, cost, make, reproduce
-from scripts import benchmark
 from synthetic import jobs, mini
 from tests.docs import workspace
 from tests.docs.test_commands import commands
@@ -104,7 +104,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "measure", measured)
     for module in (tabular, jobs, mini):
         monkeypatch.setattr(module, "side_by_side", one_by_one)
-    monkeypatch.setattr(benchmark, "PIXELS", 912)
+    monkeypatch.setattr(suites, "PIXELS", 912)
     monkeypatch.setattr(nyud2, "BLOCK", 2)
     monkeypatch.setattr("models.smpl.SMPL_VERTICES", 2400)
 

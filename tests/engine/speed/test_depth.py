@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from scripts import benchmark_depth
+from engine.speed import depth as benchmark_depth
 
 
 def test_both_loaders_are_measured():

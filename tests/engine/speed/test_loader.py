@@ -1,6 +1,6 @@
 """The loader benchmark measures every loader; how fast they are is for the benchmark to say."""
 
-from scripts.benchmark_loader import measure
+from engine.speed.loader import measure
 
 
 def test_every_loader_is_measured():
