@@ -51,7 +51,7 @@ SHORT = {
     "report": [],
     "run_synthetic": SYNTHETIC,
     "search_losses": ["settings=2"],
-    "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0"],
+    "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0", "trust=[tests]"],
     "tabular": ["folds=2", "trees.rounds=2", "network.iterations=2", "workers=1"],
 }
 LEFT_OUT = ("publish=", "threads=", "nyud2=...")
@@ -69,8 +69,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def two(rows: Mapping[str, Any]) -> dict[str, Any]:
         found = {k: row for k, row in expanded(rows).items() if row.get("experiment")}
+        first = [k for k in found if k in ("Vanilla", "SPIN-RT")] or list(found)
         ours = [k for k, row in found.items() if row.experiment.endswith(("bmc", "bni", "gai"))]
-        return {k: row for k, row in found.items() if k in [*list(found)[:1], *ours[:1]]}
+        return {k: row for k, row in found.items() if k in [*first[:1], *ours[:1]]}
 
     def configs(row: Any, seeds: int, overrides: list[str], stages: int = 1) -> list[DictConfig]:
         data, outputs, own = Path("data"), Path("outputs"), list(row.get("overrides") or [])
@@ -141,7 +142,8 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
     if script == "reproduce":
         listed = ",".join(f"'{text}'" for text in [*SYNTHETIC, *FEW.values(), "figures=false"])
         drawn = ",".join(f"'{text}'" for text in MINI)
-        return [*own, "seeds=1", "jobs=1", f"synthetic=[{listed}]", f"prepare=[{drawn}]"]
+        lists = [f"synthetic=[{listed}]", f"prepare=[{drawn}]", "overrides=['trust=[tests]']"]
+        return [*own, "seeds=1", "jobs=1", *lists]
     if script == "run_synthetic":
         own += [text for start, text in FEW.items() if not any(t.startswith(start) for t in own)]
     if script == "compare_released":
