@@ -8,6 +8,7 @@ from hydra.utils import instantiate
 
 from datasets import nyud2
 from engine.run import CONFIGS, composed, run
+from tests.configs import test_ihmr
 from tests.engine.tiny import config, depth_config
 
 EXPERIMENTS = sorted(
@@ -19,6 +20,12 @@ PRESETS = ("paper", "official", "laptop")
 
 AGES = [name for name in EXPERIMENTS if name.startswith("imdb_wiki/")]
 DEPTHS = [name for name in EXPERIMENTS if name.startswith("nyud2/")]
+
+
+def test_every_experiment_is_run_by_a_test():
+    bodies = [f"ihmr/{row}" for row in test_ihmr.ROWS]
+    assert sorted([*AGES, *DEPTHS, *bodies, "stsb/vanilla"]) == EXPERIMENTS  # test_stsb.py
+    assert len(DEPTHS) >= 9
 
 
 @pytest.mark.parametrize("experiment", AGES)

@@ -2,8 +2,11 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from engine import log
 
@@ -27,3 +30,12 @@ def test_a_signal_in_the_midst_of_tensorboard_does_not_hang(tmp_path: Path, monk
     assert not told.logger.handlers
     never.set()
     real()
+
+
+@pytest.mark.parametrize("shape", [(10,), (3, 8), (1, 8, 8), (3, 8, 8)])
+def test_only_inputs_that_are_images_are_drawn(shape: tuple[int, ...]):
+    numbers = np.arange(4.0)[:, None]
+    loop = SimpleNamespace(labels=numbers, images=[{"input": torch.zeros(shape)}] * 4)
+    test = {"index": np.arange(4), "pred": numbers, "target": numbers}
+    images = len(shape) == 3 and shape[0] == 3
+    assert set(log.label_figures(loop, test)) == ({"labels", "samples"} if images else {"labels"})
