@@ -92,7 +92,7 @@ class MLP(Regressor):
     """
 
     head_names = ("hidden", "linear")
-    fixed = True
+    always_frozen = True
 
     def __init__(self, inputs: int, hidden: int, outputs: int):
         super().__init__(inputs)
