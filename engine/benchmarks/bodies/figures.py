@@ -96,7 +96,7 @@ def sweep(runs: dict[str, list[str]], baseline: str, balanced: Sequence[str], ax
     base = [_metrics(one)["metrics"] for one in runs[baseline]]
     for ax, key, title in zip(axes, keys, titles, strict=True):
         ax.axhline(
-            np.mean([one[key] for one in base]), color=colour(baseline), ls="--", label=baseline
+            mean([one[key] for one in base]), color=colour(baseline), ls="--", label=baseline
         )
         for row in balanced:
             strengths, means, diverged = _sweep_of(runs[row], key)
@@ -109,6 +109,11 @@ def sweep(runs: dict[str, list[str]], baseline: str, balanced: Sequence[str], ax
     return axes
 
 
+def mean(values: Sequence[float | None]) -> float:
+    """NaN where a run has none, as a test set of few people has no rarest 5%."""
+    return float(np.mean(np.array(values, float)))
+
+
 def _sweep_of(folders: list[str], key: str) -> tuple[list[float], list[float], list[float]]:
     """Strengths that every seed finished, their mean metric, and strengths that diverged."""
     done = [_metrics(one) for one in folders]
@@ -118,7 +123,7 @@ def _sweep_of(folders: list[str], key: str) -> tuple[list[float], list[float], l
         for value, folder in one.get("candidate_runs", {}).items():
             values.setdefault(float(value), []).append(_metrics(folder)["metrics"][key])
     whole_rows = sorted(value for value in values if value not in diverged)
-    means = [float(np.mean(values[value])) for value in whole_rows]
+    means = [mean(values[value]) for value in whole_rows]
     return whole_rows, means, sorted(diverged)
 
 
