@@ -171,7 +171,8 @@ def compared(
 def ahead(against: Mapping[str, Any], row: str, column: str) -> bool:
     """Whether a row is ahead of every baseline in a column: what is shown in bold."""
     others = against.get(row) or {}
-    return bool(others) and all(one[column]["verdict"] == "ahead" for one in others.values())
+    found = [one.get(column, {}).get("verdict") for one in others.values()]  # a part has no column
+    return bool(found) and all(verdict == "ahead" for verdict in found)
 
 
 def in_words(others: Mapping[str, str]) -> str:

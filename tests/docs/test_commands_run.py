@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets import nyud2
 from engine.benchmarks import tabular
 from engine.run import composed, run
 from engine.speed import suites
 from engine.tables import compare, cost, make, reproduce
+from scripts import table
 from synthetic import jobs, mini
 from tests.docs import workspace
 from tests.docs.test_commands import commands
@@ -27,6 +28,7 @@ COMPOSED = {
     "faults": "is the campaign of tests/faults, which the tests run",
 }
 RUN: set[tuple[str, str, str]] = set()
+DRAWN: set[str | None] = set()
 SHOWN = sorted({(script, said) for _, script, said in commands() if script not in COMPOSED})
 SYNTHETIC = ["seeds=1", "epochs=1", "workers=1"]
 FEW = {"columns=": "columns=[normal_high]", "methods=": "methods=[Vanilla,BMC]"}
@@ -65,7 +67,9 @@ def here(faces: Path, rooms: Path, bodies: Path, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables have two rows of one seed, their models are tiny; body models may be small."""
+    """Tables have two rows of one seed, their models are tiny, each kind of figures is drawn for
+    one table; body models may be small.
+    """
 
     def two(rows: Mapping[str, Any]) -> dict[str, Any]:
         found = {k: row for k, row in expanded(rows).items() if row.get("experiment")}
@@ -97,7 +101,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             told(i, None)
         return results
 
-    expanded = compare.expanded
+    def drawn_once(cfg: DictConfig, overrides: list[str], say: Any = None) -> list[Path]:
+        with open_dict(cfg):
+            figures = cfg.table.get("figures")
+            cfg.table.figures = None if figures in DRAWN else figures
+        DRAWN.add(figures)
+        return whole(cfg, overrides, say)
+
+    expanded, whole = compare.expanded, make.make
+    monkeypatch.setattr(make, "make", drawn_once)
+    monkeypatch.setattr(table, "make", drawn_once)
     for module in (compare, make, reproduce):
         monkeypatch.setattr(module, "expanded", two)
     for module in (compare, make):
