@@ -46,7 +46,7 @@ def _arguments(node: dict, trust: targets.Trust, prefix: str) -> Iterator[str]:
         try:
             inspect.signature(target).bind_partial(*node["_args_"], **named)
         except TypeError as error:
-            yield f"{place}._args_: {node['_target_']} cannot take {node['_args_']}: {error}."
+            yield f"{prefix}._args_: {node['_target_']} cannot take {node['_args_']}: {error}."
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for key, value in node.items():
         if key in HYDRA:
