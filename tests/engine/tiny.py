@@ -94,7 +94,9 @@ def config(
         ],
     )
     with open_dict(cfg):
-        cfg.paths.update({"data": str(data), "outputs": str(outputs)})
+        for key, folder in (("data", data), ("outputs", outputs)):
+            if not any(text.startswith(f"paths.{key}=") for text in overrides):
+                cfg.paths[key] = str(folder)
         smoothing = cfg.model.get("smoothing")
         cfg.model = OmegaConf.create({"_target_": "tests.engine.tiny.TinyNet"})
         if smoothing is not None:
@@ -144,7 +146,9 @@ def depth_config(
         ],
     )
     with open_dict(cfg):
-        cfg.paths.update({"data": str(data), "outputs": str(outputs)})
+        for key, folder in (("data", data), ("outputs", outputs)):
+            if not any(text.startswith(f"paths.{key}=") for text in overrides):
+                cfg.paths[key] = str(folder)
         smoothing = cfg.model.get("smoothing")
         cfg.model = OmegaConf.create({"_target_": "tests.engine.tiny.TinyMaps"})
         if smoothing is not None:

@@ -46,7 +46,9 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
         ],
     )
     with open_dict(cfg):
-        cfg.paths.update({"data": str(data), "outputs": str(outputs)})
+        for key, folder in (("data", data), ("outputs", outputs)):
+            if not any(text.startswith(f"paths.{key}=") for text in overrides):
+                cfg.paths[key] = str(folder)
         cfg.model = OmegaConf.create(
             {"_target_": "tests.engine.tiny_bodies.TinyHMR", "mean": cfg.model.mean}
         )
