@@ -14,13 +14,11 @@ N: rows; D: label dimensions; W: the likelihood's width.
 
 import math
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from . import fast
-from .checks import check_rows
+from .batches import check_rows, full_precision, samples
 from .likelihoods import Gaussian, Likelihood
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Flat, Prior
@@ -52,24 +50,14 @@ class BalancedLoss(nn.Module):
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll = strength, full_nll
 
+    @full_precision
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        if torch.is_autocast_enabled(pred.device.type):
-            with torch.autocast(pred.device.type, enabled=False):
-                return self.forward(pred, target, weight)
-        pred, target = self.likelihood.rows(pred, target)
-        weight = check_rows(target, weight)
-        pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
-        target = target.to(pred.dtype)
-        weight = weight if weight is None else weight.to(pred.dtype)
-        self.likelihood.start(pred, target, weight)
-        try:
-            mean = (
-                fast.mean_loss(self, pred, target, weight) if type(self) is BalancedLoss else None
-            )
+        pred, target = self.likelihood.as_rows(pred, target)
+        target, weight = check_rows(pred, target, weight)
+        with self.likelihood.started(pred, target, weight):
+            exact = type(self) is BalancedLoss  # a subclass has its own rows
+            mean = fast.mean_loss(self, pred, target, weight) if exact else None
             return self.mean(self.rows(pred, target, weight), weight) if mean is None else mean
-        finally:
-            if self.likelihood.guess is not None:
-                self.likelihood.guess = None  # it is of this batch alone
 
     def mean(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         """The (weighted) mean of the rows (N,), in the likelihood's unit."""
@@ -79,39 +67,28 @@ class BalancedLoss(nn.Module):
     def rows(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Theorem 1: (N, W), (N, D) -> (N,). A row of weight 0 is no label of a batch prior."""
         log_p = self.likelihood.log_prob(target, pred)
-        balance = self.prior.log_evidence(self.likelihood, pred, target, weight)
+        balance = self.prior.log_evidence(self.likelihood, pred, samples(target, weight))
         if self.full_nll or self.prior.counts_labels:
             balance = balance - self.prior.log_prob(target)
         return self.strength * balance - log_p
 
 
 def GAI(
-    prior_or_path: GaussianMixture | str | Path,
-    sigma: Any = 1.0,
-    learn_sigma: bool = False,
-    **options,
+    prior_or_path: GaussianMixture | str | Path, sigma=1.0, learn_sigma: bool = False, **options
 ) -> BalancedLoss:
-    """GMM-based Analytical Integration, from a mixture or a file that `GaussianMixture.save`
-    wrote.
-    """
+    """GMM-based Analytical Integration, from a mixture or a file that its `save` wrote."""
     given = isinstance(prior_or_path, GaussianMixture)
     prior = prior_or_path if given else GaussianMixture.load(prior_or_path)
     return BalancedLoss(Gaussian(sigma, learn_sigma), prior, **options)
 
 
 def BMC(
-    sigma: Any = 1.0,
-    learn_sigma: bool = False,
-    queue: int = 0,
-    max_atoms: int | None = None,
-    **options,
+    sigma=1.0, learn_sigma: bool = False, queue: int = 0, max_atoms: int | None = None, **options
 ) -> BalancedLoss:
     """Batch-based Monte-Carlo: needs nothing but the batch."""
     return BalancedLoss(Gaussian(sigma, learn_sigma), Batch(queue, max_atoms), **options)
 
 
-def BNI(prior: Bins, sigma: Any = 1.0, learn_sigma: bool = False, **options) -> BalancedLoss:
-    """Bin-based Numerical Integration, from `Bins(centers, weights)` or `Bins.fit(labels,
-    edges)`.
-    """
+def BNI(prior: Bins, sigma=1.0, learn_sigma: bool = False, **options) -> BalancedLoss:
+    """Bin-based Numerical Integration, from `Bins(centers, weights)` or a `Bins.fit`."""
     return BalancedLoss(Gaussian(sigma, learn_sigma), prior, **options)

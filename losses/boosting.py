@@ -160,7 +160,7 @@ class Objective:
     def derivatives(self, labels: NDArray, pred: NDArray) -> tuple[NDArray, NDArray]:
         """(N, D), (N, D) -> scale^2 l' and scale^2 h, (N, D) each."""
         y, p = torch.from_numpy(labels), torch.tensor(pred)
-        scale = self.likelihood.noise(p)
+        scale = self.likelihood.scale_for(p)
         first, second, largest = self._evidence(y, p)
         curvature, peak = (1 + self.strength * scale**2 * f for f in (second, largest))
         grad = scale**2 * (self._plain_slope(y, p) + self.strength * first)
@@ -262,7 +262,7 @@ def check(likelihood: Likelihood, prior: Prior) -> None:
             f"a booster puts out one number per label, {type(likelihood).__name__} needs others; "
             "use Gaussian, Laplace or Huber, or BalancedRegressor."
         )
-    if likelihood.learned or likelihood.automatic:
+    if likelihood.learned or likelihood.looks:
         raise ValueError(
             f"a booster learns trees and no {likelihood.symbol}; give it a number in the labels' "
             "unit. diagnose(labels, residuals) suggests one."

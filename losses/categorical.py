@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .likelihoods import Likelihood, full_precision
+from .batches import full_precision
+from .likelihoods import Likelihood
 
 
 class Categorical(Likelihood):
-    """pred (N, K) logits, target (N,) or (N, 1) integer classes; with a flat prior, cross-
-    entropy.
-    """
+    """pred (N, K) logits, target (N,) or (N, 1) classes; with a flat prior, cross-entropy."""
 
     def __init__(self, classes: int):
         super().__init__()
@@ -30,7 +29,7 @@ class Categorical(Likelihood):
     def width(self, dims: int) -> int:
         return self.classes
 
-    def rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return _rows(self, pred, target, self.classes)
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
@@ -82,7 +81,7 @@ class Histogram(Likelihood):
             raise ValueError(f"a histogram has one-dimensional labels, got {dims} dimensions")
         return self.bins
 
-    def rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return _rows(self, pred, target, self.bins)
 
     def index(self, target: Tensor) -> Tensor:
@@ -95,14 +94,11 @@ class Histogram(Likelihood):
             return functional.one_hot(self.index(target), self.bins).to(target.dtype)
         edges = self.edges.to(target.dtype)
         y = target.clamp(edges[0], edges[-1])
-        below = torch.special.erf((edges - y) / (self.soft * math.sqrt(2)))
-        mass = below.diff(dim=-1)
+        mass = torch.special.erf((edges - y) / (self.soft * math.sqrt(2))).diff(dim=-1)
         return mass / mass.sum(-1, keepdim=True)
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
-        logs = (
-            functional.log_softmax(pred, -1) + 0 * target
-        )  # a label that is not finite has no bin
+        logs = functional.log_softmax(pred, -1) + 0 * target  # a label that is not finite: NaN
         if not self.soft:
             return logs.gather(-1, self.index(target)[:, None])[:, 0]
         return torch.einsum("nk,nk->n", self.soft_target(target), logs)
@@ -138,13 +134,11 @@ class Histogram(Likelihood):
         return torch.logsumexp(pred + log_w, -1) - torch.logsumexp(pred, -1)
 
 
-def _rows(
-    likelihood: Likelihood, pred: Tensor, target: Tensor, width: int
-) -> tuple[Tensor, Tensor]:
+def _rows(kind: Likelihood, pred: Tensor, target: Tensor, width: int) -> tuple[Tensor, Tensor]:
     target = target[:, None] if target.ndim == 1 else target
     if pred.ndim != 2 or pred.shape[-1] != width or target.shape != (len(pred), 1):
         raise ValueError(
-            f"{type(likelihood).__name__} expects pred (N, {width}) and target (N, 1), got "
+            f"{type(kind).__name__} expects pred (N, {width}) and target (N, 1), got "
             f"{tuple(pred.shape)} and {tuple(target.shape)}"
         )
     return pred, target

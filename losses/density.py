@@ -30,9 +30,7 @@ def histogram(
     if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
         raise ValueError(f"edges must be at least two increasing numbers, got {edges!r}")
     if not values.size or not np.isfinite(values).all():
-        raise ValueError(
-            f"expected finite labels, got {values.size} with non-finite ones among them"
-        )
+        raise ValueError(f"expected finite labels, got {values.size}, not all of them finite")
     counts, _ = np.histogram(values, bounds, weights=times)
     if counts.sum() != times.sum():
         raise ValueError(
@@ -43,13 +41,9 @@ def histogram(
     return counts.astype(np.int64)
 
 
-def lds_kernel(
-    kernel: Kernel = "gaussian", size: int = 5, sigma: float = 2.0
-) -> NDArray[np.float64]:
-    """(size,) symmetric weights with peak one.
-
-    The Gaussian is an impulse filtered within its own window, edges reflected, as in the released
-    code.
+def lds_kernel(kernel: Kernel = "gaussian", size: int = 5, sigma: float = 2.0) -> NDArray:
+    """(size,) symmetric weights with peak one. The Gaussian is an impulse filtered within its own
+    window, edges reflected, as in the released code.
     """
     if size < 1 or size % 2 == 0:
         raise ValueError(f"an LDS kernel has an odd size, got {size}")
@@ -73,20 +67,16 @@ def smooth(
     padding: Padding = "constant",
     whole: bool = True,
 ) -> NDArray:
-    """LDS: (B,) -> (B,). whole: integer counts stay integers, rounded down, as the released
-    numbers have it.
-    """
+    """LDS: (B,) -> (B,). whole: integer counts stay integers, rounded down as in the release."""
     counts = counts if whole else counts.astype(float)
     return convolve1d(counts, lds_kernel(kernel, size, sigma), mode=padding)
 
 
 def fill_below(counts: NDArray) -> NDArray:
-    """(B,) counts of labels in increasing order -> the same, the empty ones below the smallest
-    label that occurs raised to its count.
+    """(B,) counts -> the same, those before the first that is not zero raised to it.
 
-    NYUD2 has no depth below 0.7 m; the released depth code fills those seven bins so, for the
-    bins of BNI and for the mixture of GAI, because a prior that ends there would push every near
-    pixel beyond the end.
+    NYUD2 has no depth below 0.7 m; the released depth code fills those seven bins so, because a
+    prior that ends there would push every near pixel beyond the end.
     """
     first = int(np.argmax(counts > 0))
     return np.concatenate([np.repeat(counts[first], first), counts[first:]])
@@ -99,23 +89,18 @@ def bin_weights(
     lds: dict | None = None,
     power: float = 1.0,
 ) -> NDArray[np.float64]:
-    """(B,) re-weighting weights 1 / density^power, scaled so that their mean over the samples is
-    one.
+    """(B,) re-weighting weights 1 / density^power, of mean one over the samples.
 
     The density is the counts clipped to `clip` (inverse) or their square root (sqrt_inverse),
-    smoothed by `smooth(**lds)` if asked. Bins without samples get NaN: no sample may ask for
-    them.
+    smoothed by `smooth(**lds)` if asked. Bins without samples get NaN, no sample asks for them.
     """
     if scheme not in ("inverse", "sqrt_inverse"):
         raise ValueError(f"scheme is inverse or sqrt_inverse, got {scheme!r}")
     if not counts.sum() > 0:
         raise ValueError("the counts must sum to a positive number: there is no label to weight")
-    if scheme == "sqrt_inverse":
-        density = np.sqrt(counts)
-    else:
-        density = counts if clip is None else np.clip(counts, *clip)
-    if lds is not None:
-        density = smooth(density, **lds)
+    clipped = counts if clip is None else np.clip(counts, *clip)
+    density = np.sqrt(counts) if scheme == "sqrt_inverse" else clipped
+    density = density if lds is None else smooth(density, **lds)
     seen = counts > 0
     weights = np.full(counts.shape, np.nan)
     weights[seen] = density[seen] ** -float(power)

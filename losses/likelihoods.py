@@ -9,34 +9,20 @@ N: rows; D: label dimensions; W = width(D): numbers per row that the model outpu
 components.
 """
 
-import functools
 import math
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.stateless import _reparametrize_module
 
-from .checks import is_transformed
+from .batches import gather_rows, is_readable, is_transformed, samples
 
 if TYPE_CHECKING:
     from .mixture import GaussianMixture
 
 LOOKS = 3  # batches that a scale given as "auto" may be started from
-
-
-def full_precision(method: Callable) -> Callable:
-    """A method of a prediction, computed in float32 or better whatever the autocast state."""
-
-    @functools.wraps(method)
-    def computed(self, pred: Tensor, *others, **options):
-        pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
-        if not torch.is_autocast_enabled(pred.device.type):
-            return method(self, pred, *others, **options)
-        with torch.autocast(pred.device.type, enabled=False):
-            return method(self, pred, *others, **options)
-
-    return computed
 
 
 class Likelihood(nn.Module):
@@ -55,7 +41,7 @@ class Likelihood(nn.Module):
         """-log_prob at its peak: the constant that a flat prior cancels."""
         return pred.new_zeros(())
 
-    def rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """pred (N, W) and target (N, D), checked: a pair that would broadcast is refused."""
         if pred.ndim == target.ndim == 1:
             pred, target = pred[:, None], target[:, None]
@@ -67,10 +53,11 @@ class Likelihood(nn.Module):
             )
         return pred, target
 
-    guess: Tensor | None = None  # the scale of the batch at hand, where it cannot be kept
-
-    def start(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> None:
-        """Called with every batch before the loss: a place to start parameters from data."""
+    def started(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None
+    ) -> AbstractContextManager:
+        """Entered with every batch, around its loss: a place to start parameters from data."""
+        return nullcontext()
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         """(N, D), (N, W) -> (N,)."""
@@ -115,36 +102,33 @@ class Location(Likelihood):
 
     The scale is positive: one number or one per dimension, fixed or learned (raw, as in the
     released code), never below `floor`. "auto", or one "auto" per dimension, starts it from the
-    first training batch, see `start`; until then the parameter is NaN.
+    first training batch, see `started`; until then the parameter is NaN.
     """
 
     symbol = "scale"  # the name of the parameter
     log_z = 0.0
 
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
-    def __init__(self, scale: float | str | Any, learn: bool, floor: float):
+    def __init__(self, scale: Any, learn: bool, floor: float):
         super().__init__()
-        self.floor, self.learned = float(floor), learn
-        words = (
-            [scale] if isinstance(scale, str) else scale if isinstance(scale, list | tuple) else []
-        )
-        self.automatic = any(isinstance(word, str) for word in words)
-        if self.automatic and any(word != "auto" for word in words):
-            raise ValueError(f'{self.symbol} is a positive number or "auto", got {scale!r}')
-        self.looks = LOOKS if self.automatic else 0  # batches that may still start it
         if not floor > 0:
             raise ValueError(f"the floor of {self.symbol} must be positive, got {floor}")
-        if self.automatic:
-            scale = math.nan if isinstance(scale, str) else [math.nan for _ in words]
-        value = torch.as_tensor(scale)
-        value = value.detach().clone().to(torch.promote_types(value.dtype, torch.float32))
-        if not self.automatic and not ((value > 0) & value.isfinite()).all():
-            raise ValueError(
-                f"{self.symbol} is a standard deviation and must be positive and finite, got "
-                f"{value.tolist()}"
-            )
-        if not self.automatic:
-            value = value.clamp(min=self.floor)
+        words = scale if isinstance(scale, list | tuple) else [scale]
+        if any(isinstance(word, str) for word in words):
+            if any(word != "auto" for word in words):
+                raise ValueError(f'{self.symbol} is a positive number or "auto", got {scale!r}')
+            value = torch.full((len(words),) if words is scale else (), math.nan)
+        else:
+            value = torch.as_tensor(scale).detach().clone()
+            value = value.to(torch.promote_types(value.dtype, torch.float32))
+            if not ((value > 0) & value.isfinite()).all():
+                raise ValueError(
+                    f"{self.symbol} is a standard deviation and must be positive and finite, got "
+                    f"{value.tolist()}"
+                )
+        self.floor, self.learned = float(floor), learn
+        self.looks = LOOKS if value.isnan().any() else 0  # batches that may still start it
+        value = value.clamp(min=self.floor)
         if learn:
             self.register_parameter(self.symbol, nn.Parameter(value))
         else:
@@ -158,20 +142,17 @@ class Location(Likelihood):
         raise TypeError(f"{type(self).__name__} defines no spread")
 
     @property
-    def value(self) -> Tensor:
-        """The scale in use, () or (D,): it stays at the floor below it, and its gradient can lift
-        it.
-        """
-        raw = getattr(self, self.symbol)
-        if self.automatic:
-            raw = torch.where(raw.isnan(), 1.0 if self.guess is None else self.guess, raw)
-        return raw + (self.floor - raw.detach()).clamp(min=0)
+    def raw(self) -> Tensor:
+        """The parameter or buffer, () or (D,)."""
+        return getattr(self, self.symbol)
 
     @property
-    def per_dimension(self) -> bool:
-        return getattr(self, self.symbol).ndim > 0
+    def value(self) -> Tensor:
+        """The scale in use, () or (D,): the floor where raw is below, with the gradient of raw."""
+        raw = self.raw.nan_to_num(1.0) if self.looks else self.raw
+        return raw + (self.floor - raw.detach()).clamp(min=0)
 
-    def noise(self, pred: Tensor) -> Tensor:
+    def scale_for(self, pred: Tensor) -> Tensor:
         """The scale in use, in the precision of pred and checked against its dimensions."""
         scale = self.value.to(pred.dtype)
         if scale.ndim and scale.shape != pred.shape[-1:]:
@@ -181,78 +162,60 @@ class Location(Likelihood):
             )
         return scale
 
-    @torch.no_grad()
-    def start(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> None:
-        """Start a scale given as "auto": the spread of the residuals about their own mean, over
-        the finite rows (of all ranks) with a weight above zero; 1 where `LOOKS` batches had less
-        than two of them.
+    def started(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None
+    ) -> AbstractContextManager:
+        """Starts a scale given as "auto" from the batch's spread; 1 where `LOOKS` batches had none.
 
-        Only an ordinary call in training mode is kept. In eval mode and inside torch.func, a scale
-        that has not started is that of the batch at hand (`guess`). Nothing is read from a GPU.
+        Only an ordinary call in training mode is kept. In eval mode and inside torch.func, the
+        spread stands for the scale in this call alone. Nothing is read from a GPU.
         """
         if not self.looks:
-            return
-        raw = getattr(self, self.symbol)
-        compiled = torch.compiler.is_compiling()
-        keep = self.training and not is_transformed()
-        scale = torch.where(raw.isnan(), self._of_batch(pred, target, weight, keep), raw)
-        if keep:
-            self.looks -= 1
-            raw.copy_(scale if self.looks else scale.nan_to_num(1.0))
-            if not compiled and raw.device.type == "cpu" and not raw.isnan().any():
-                self.looks = 0
-                return
-        self.guess = scale.nan_to_num(1.0)
+            return nullcontext()
+        ordinary = self.training and not is_transformed()
+        scale = self._of_batch(pred, target, weight, ordinary)
+        scale = torch.where(self.raw.isnan(), scale, self.raw)
+        if not ordinary:
+            return _reparametrize_module(self, {self.symbol: scale})
+        self.looks -= 1
+        with torch.no_grad():
+            self.raw.copy_(scale if self.looks else scale.nan_to_num(1.0))
+        if is_readable(self.raw) and self.raw.isfinite().all():
+            self.looks = 0
+        return nullcontext()
 
+    @torch.no_grad()
     def _of_batch(
-        self, pred: Tensor, target: Tensor, weight: Tensor | None, joined: bool
+        self, pred: Tensor, target: Tensor, weight: Tensor | None, all_ranks: bool
     ) -> Tensor:
-        """The spread of a batch in the scale's shape, NaN where it has none."""
-        from .priors import gather_rows  # which imports this module
-
-        residual = (target - pred).float()
-        counts = residual.isfinite().all(-1)
-        counts = counts if weight is None else counts & (weight > 0)
-        residual = torch.where(counts[:, None], residual, math.nan)
-        residual = gather_rows(residual) if joined else residual
-        some = (~residual[:, 0].isnan()).sum() > 1
+        """The spread of the residuals about their own mean, in the scale's shape, over the finite
+        rows with a weight; NaN if there are less than two.
+        """
+        residual = samples((target - pred).float(), weight)
+        residual = residual.where(residual.isfinite().all(-1, keepdim=True), math.nan)
+        residual = gather_rows(residual) if all_ranks else residual
+        several = (~residual[:, 0].isnan()).sum() > 1
         residual = residual - residual.nanmean(0)
-        scale = self.spread(residual if self.per_dimension else residual.reshape(-1, 1))
-        scale = torch.where(some & scale.isfinite(), scale.clamp(min=self.floor), math.nan)
-        return scale.to(getattr(self, self.symbol).dtype)[... if self.per_dimension else 0]
+        scale = self.spread(residual if self.raw.ndim else residual.reshape(-1, 1))
+        scale = torch.where(several & scale.isfinite(), scale.clamp(min=self.floor), math.nan)
+        return scale.to(self.raw.dtype)[... if self.raw.ndim else 0]
 
     def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
-        """A number that is loaded is kept; a scale that had not started starts with the next
-        batch, unless this one was given as a number.
-        """
-        loaded = state_dict.get(prefix + self.symbol)
-        if loaded is not None:
-            unstarted = bool(loaded.isnan().any())
-            if unstarted and not self.automatic:
-                *_, errors = others
-                errors.append(
-                    f'{prefix}{self.symbol} was given as "auto" and had not started; give it as '
-                    '"auto" here, too, or leave it out of the state.'
-                )
-                return
-            self.looks = LOOKS if unstarted else 0
+        """A state decides: a number is kept, and NaN starts with the next batch."""
         super()._load_from_state_dict(state_dict, prefix, *others)
+        if prefix + self.symbol in state_dict:
+            self.looks = LOOKS if state_dict[prefix + self.symbol].isnan().any() else 0
 
     def log_norm(self, pred: Tensor) -> Tensor:
-        return self._log_norm(self.noise(pred), pred.shape[-1])
-
-    def _log_norm(self, scale: Tensor, dims: int) -> Tensor:
-        log_scale = torch.log(scale)
-        return (log_scale.sum() if scale.ndim else dims * log_scale) + dims * self.log_z
+        scale, dims = self.scale_for(pred), pred.shape[-1]
+        return scale.log().expand(dims).sum() + dims * self.log_z
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
-        scale = self.noise(pred)
-        energy = self.energy((target - pred) / scale)
-        energy = energy[..., 0] if energy.shape[-1] == 1 else energy.sum(-1)
-        return -self._log_norm(scale, pred.shape[-1]) - energy
+        r = (target - pred) / self.scale_for(pred)
+        return -self.energy(r).sum(-1) - self.log_norm(pred)
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        r = (pred[:, None] - atoms) / self.noise(pred)  # (N, K, D)
+        r = (pred[:, None] - atoms) / self.scale_for(pred)  # (N, K, D)
         logits = log_weights - self.energy(r).sum(-1)  # (N, K)
         return torch.logsumexp(logits, -1) - self.log_norm(pred)
 
@@ -272,8 +235,7 @@ class Gaussian(Location):
 
     @property
     def unit(self) -> Tensor:
-        square = self.value.detach().square()
-        return 2 * (square.mean() if square.ndim else square)
+        return 2 * self.value.detach().square().mean()
 
     def energy(self, r: Tensor) -> Tensor:
         return r.square() / 2
@@ -282,36 +244,32 @@ class Gaussian(Location):
         return residual.square().nanmean(0).sqrt()
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        """In several dimensions |r|^2 = |x|^2 + |a|^2 - 2 x.a, so that (N, K, D) is never made;
-        in float64, because it cancels.
-        """
+        """Without (N, K, D): |r|^2 = |x|^2 + |a|^2 - 2 x.a, in float64, because it cancels."""
         if pred.shape[-1] == 1:
             return super().log_evidence_atoms(pred, atoms, log_weights)
-        middle, sigma = atoms.mean(0), self.noise(pred)
+        middle, sigma = atoms.mean(0), self.scale_for(pred)
         x, a = ((double(rows) - double(middle)) / sigma for rows in (pred, atoms))
         half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT  # (N, K)
         return torch.logsumexp(log_weights - half, -1).to(pred) - self.log_norm(pred)
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""
-        return mixture.log_density(pred, self.noise(pred))
+        return mixture.log_density(pred, self.scale_for(pred))
 
 
 class GaussianKernel(Gaussian):
-    """exp(-|y - pred|^2 / 2 sigma^2): a Gaussian without its normaliser, as in the released loss of
-    human meshes.
+    """exp(-|y - pred|^2 / 2 sigma^2), without the normaliser: the released loss of human meshes.
 
     Theorem 1 cannot tell them apart, as the normaliser cancels. At another strength the Gaussian
     keeps (1 - strength) D log sigma, which holds a learned sigma at the residuals' spread; the
     kernel keeps nothing, and its sigma grows.
     """
 
-    def _log_norm(self, scale: Tensor, dims: int) -> Tensor:
-        return scale.new_zeros(())
+    def log_norm(self, pred: Tensor) -> Tensor:
+        return pred.new_zeros(())
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
-        log_norm = super()._log_norm(self.noise(pred), pred.shape[-1])
-        return super().log_evidence_mixture(pred, mixture) + log_norm
+        return super().log_evidence_mixture(pred, mixture) + super().log_norm(pred)
 
 
 def double(x: Tensor) -> Tensor:

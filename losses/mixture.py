@@ -42,9 +42,8 @@ class GaussianMixture(Prior):
         k, d = len(w), mu.shape[-1]
         if mu.shape != (k, d) or cov.shape != (k, d, d):
             raise ValueError(
-                "a mixture of K components in D dimensions has weights (K,), means (K, D) and "
-                "covariances (K, D, D), got "
-                f" {tuple(w.shape)}, {tuple(mu.shape)}, {tuple(cov.shape)}"
+                "a mixture has weights (K,), means (K, D) and covariances (K, D, D), got "
+                f"{tuple(w.shape)}, {tuple(mu.shape)}, {tuple(cov.shape)}"
             )
         values = torch.linalg.eigvalsh(cov)
         if not torch.isfinite(mu).all() or not (values > 0).all():
@@ -56,12 +55,12 @@ class GaussianMixture(Prior):
         self.register_buffer("means", mu)
         self.register_buffer("covariances", cov)
 
-    def __len__(self) -> int:
-        return len(self.weights)
+    def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
+        for name in ("eigenvalues", "eigenvectors"):  # earlier versions kept them beside
+            state_dict.pop(prefix + name, None)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
-    def log_evidence(
-        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         self.check(target)
         return likelihood.log_evidence_mixture(pred, self)
 
@@ -70,10 +69,8 @@ class GaussianMixture(Prior):
 
     def log_density(self, x: Tensor, sigma: Tensor) -> Tensor:
         """log sum_k w_k N(x; mu_k, Sigma_k + diag(sigma^2)): (N, D), () or (D,) -> (N,)."""
-        weights, means, covariances = (
-            t.to(x.dtype) for t in (self.weights, self.means, self.covariances)
-        )
-        dims = x.shape[-1]
+        given, dims = (self.weights, self.means, self.covariances), x.shape[-1]
+        weights, means, covariances = (tensor.to(x.dtype) for tensor in given)
         covariances = covariances + torch.diag(sigma.square().expand(dims))
         if dims == 1:
             variance = covariances[:, 0, 0]
@@ -108,15 +105,12 @@ class GaussianMixture(Prior):
     ) -> "GaussianMixture":
         """Expectation-maximisation by scikit-learn on labels (N, D) or (N,).
 
-        Weighted labels (a histogram's centres and counts, say) are drawn systematically, i.e.
-        each as often as its weight says, up to one; of more than `max_samples` labels so many are
-        drawn at random, with None all are taken. `regularisation` is added to every covariance's
-        diagonal, in units of the labels' mean variance.
-
-        fill_below: weighted labels in increasing order whose weight is zero, below the first that
-        has one, get its weight, as in the released depth code. round_down: each weighted label is
-        taken floor(max_samples * share) times, as there. dtype: the precision of the fit, on which
-        the start of the expectation-maximisation depends as on the seed.
+        Of more than `max_samples` labels so many are drawn at random, with None all are taken.
+        Weighted labels (a histogram's centres and counts, say) are each taken max_samples * share
+        times, by systematic draws or, as in the released depth code, with `round_down`.
+        `fill_below`: those before the first that has a weight get its weight, as there.
+        `regularisation` is added to every covariance's diagonal, in units of the labels' mean
+        variance. The start of the fit depends on `seed`, and on the precision `dtype`.
         """
         from sklearn import mixture  # as slow to import as torch, and only needed here
         from sklearn.exceptions import ConvergenceWarning
@@ -124,9 +118,8 @@ class GaussianMixture(Prior):
         y = np.asarray(labels, dtype=dtype)
         y = y[:, None] if y.ndim == 1 else y
         if y.ndim != 2 or len(y) < components or not np.isfinite(y).all():
-            raise ValueError(
-                f"expected at least {components} finite labels of shape (N, D), got {y.shape}"
-            )
+            least = f"at least {components} finite labels"
+            raise ValueError(f"expected {least} of shape (N, D), got {y.shape}")
         rng = np.random.default_rng(seed)
         if sample_weight is not None:
             if max_samples is None or (fill_below and not (np.diff(y[:, 0]) > 0).all()):
@@ -137,7 +130,9 @@ class GaussianMixture(Prior):
                 )
             share = np.asarray(sample_weight, dtype=np.float64)
             share = normalised(filled(share) if fill_below else share, "sample weights").numpy()
-            y = y[(_repeated if round_down else _systematic)(share, max_samples, rng)]
+            ticks = (np.arange(max_samples) + rng.uniform()) / max_samples
+            drawn = np.searchsorted(np.cumsum(share), ticks).clip(max=len(share) - 1)
+            y = np.repeat(y, (max_samples * share).astype(int), 0) if round_down else y[drawn]
         elif max_samples is not None and len(y) > max_samples:
             y = y[rng.choice(len(y), max_samples, replace=False)]
         floor = regularisation * max(float(y.var(axis=0).mean()), 1e-12)
@@ -171,17 +166,5 @@ class GaussianMixture(Prior):
         except FileNotFoundError:
             raise FileNotFoundError(f"no mixture at {path}; write one with prior.save") from None
         except Exception as error:
-            raise ValueError(
-                f"{path} is no mixture: expected an npz of weights, means, covariances ({error})"
-            ) from error
-
-
-def _systematic(weights: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """`draws` indices, index i as often as draws * weights[i] says, rounded up or down."""
-    ticks = (np.arange(draws) + rng.uniform()) / draws
-    return np.searchsorted(np.cumsum(weights), ticks).clip(max=len(weights) - 1)
-
-
-def _repeated(weights: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Index i floor(draws * weights[i]) times: no draw at all."""
-    return np.repeat(np.arange(len(weights)), np.floor(draws * weights).astype(int))
+            expected = "expected an npz of weights, means, covariances"
+            raise ValueError(f"{path} is no mixture: {expected} ({error})") from error

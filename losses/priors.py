@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from .checks import is_transformed
+from .batches import gather_rows, is_transformed
 from .density import fill_below as filled
 from .density import histogram, smooth
 from .likelihoods import Likelihood
@@ -22,14 +22,13 @@ from .likelihoods import Likelihood
 
 class Prior(nn.Module):
     """The base. `counts_labels`: p_train(y) is the probability of one of finitely many labels,
-    so the loss keeps -log p_train(y) and is a cross-entropy, never negative."""
+    so the loss keeps -log p_train(y) and is a cross-entropy, never negative.
+    """
 
     counts_labels = False
 
-    def log_evidence(
-        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
-        """(N, W), (N, D) -> (N,); target and weight (N,) are only looked at."""
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
+        """(N, W), (N, D) -> (N,). The batch's labels have no gradient; NaN is no sample."""
         raise TypeError(f"{type(self).__name__} defines no log_evidence")
 
     def log_prob(self, target: Tensor) -> Tensor:
@@ -38,18 +37,12 @@ class Prior(nn.Module):
 
 
 class Flat(Prior):
-    """Every label is as frequent as every other: the evidence is constant, and the loss is the
-    plain one (MSE, L1, Huber, cross-entropy). The constant is chosen so that the loss is zero at
-    its best.
+    """Every label is as frequent as every other: the evidence is constant, and the loss the plain
+    one (MSE, L1, Huber, cross-entropy), by the choice of the constant zero at its best.
     """
 
-    def log_evidence(
-        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         return -likelihood.log_norm(pred).detach().expand(len(pred))
-
-    def log_prob(self, target: Tensor) -> Tensor:
-        return target.new_zeros(len(target))
 
 
 class Bins(Prior):
@@ -71,10 +64,8 @@ class Bins(Prior):
         w = normalised(weights, "bin weights")
         c = torch.as_tensor(centers).detach().clone().to(w.dtype)
         if c.shape != w.shape or not torch.isfinite(c).all():
-            raise ValueError(
-                "expected finite centers (K,) and weights (K,), got "
-                f"{tuple(c.shape)}, {tuple(w.shape)}"
-            )
+            shapes = f"{tuple(c.shape)}, {tuple(w.shape)}"
+            raise ValueError(f"expected finite centers (K,) and weights (K,), got {shapes}")
         c, w, self.power = c[w > 0], w[w > 0], float(power)
         self.register_buffer("centers", c)
         self.register_buffer("weights", w**power / (w**power).sum())
@@ -90,24 +81,20 @@ class Bins(Prior):
         fill_below: bool = False,
     ) -> "Bins":
         """Counts of one-dimensional labels between edges (K + 1,), smoothed by LDS if asked
-        (`smoothing={"kernel": "gaussian", "size": 5, "sigma": 2}`; `"whole": True` rounds the
-        smoothed counts down, as in the released code).
+        (`smoothing={"kernel": "gaussian", "size": 5, "sigma": 2}`, see `density.smooth`).
 
         sample_weight: how often each label occurs. fill_below: the empty bins below the smallest
-        label get its bin's weight, as in the released depth code; they take no part in the
-        smoothing."""
+        label are not smoothed, and then filled, see `density.fill_below`.
+        """
         bounds = np.asarray(edges, dtype=float)
         counts = histogram(labels, bounds, sample_weight)
-        first = int(np.argmax(counts > 0)) if fill_below else 0
         if smoothing is not None:
+            first = int(np.argmax(counts > 0)) if fill_below else 0
             smoothed = smooth(counts[first:], **{"whole": False, **smoothing})
             counts = np.concatenate([counts[:first], smoothed])
-        counts = filled(counts) if fill_below else counts
-        return cls((bounds[:-1] + bounds[1:]) / 2, counts, power)
+        return cls((bounds[:-1] + bounds[1:]) / 2, filled(counts) if fill_below else counts, power)
 
-    def log_evidence(
-        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         return likelihood.log_evidence_bins(pred, *self.atoms(target), self.power)
 
     def atoms(self, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,8 +104,7 @@ class Bins(Prior):
                 f"bins are one-dimensional, the labels have {target.shape[-1]} dimensions; "
                 "use prior=gaussian_mixture or prior=batch."
             )
-        centers, weights = self.centers.to(target.dtype), self.weights.to(target.dtype)
-        return centers[:, None], weights.log()
+        return self.centers.to(target.dtype)[:, None], self.weights.to(target.dtype).log()
 
     def log_prob(self, target: Tensor) -> Tensor:
         """The probability of the nearest center."""
@@ -127,9 +113,7 @@ class Bins(Prior):
 
 
 class Classes(Prior):
-    """p_train of K classes, for class labels: with a Categorical likelihood, logit adjustment
-    (Eq. 3.9).
-    """
+    """p_train of K classes: with a Categorical likelihood, logit adjustment (Eq. 3.9)."""
 
     weights: Tensor
     counts_labels = True
@@ -139,18 +123,14 @@ class Classes(Prior):
         super().__init__()
         self.register_buffer("weights", normalised(weights, "class weights"))
         if not (self.weights > 0).all():
-            raise ValueError(
-                "a class without a training sample has no prior; drop it or count it once"
-            )
+            raise ValueError("a class without a training sample has no prior; drop it or count it")
 
     @classmethod
     def fit(cls, labels: ArrayLike, classes: int) -> "Classes":
         """The frequencies of integer labels 0 .. classes - 1."""
         return cls(np.bincount(np.asarray(labels, dtype=np.int64).ravel(), minlength=classes))
 
-    def log_evidence(
-        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         return likelihood.log_evidence_classes(pred, self.weights.to(pred.dtype).log())
 
     def log_prob(self, target: Tensor) -> Tensor:
@@ -160,14 +140,13 @@ class Classes(Prior):
 class Batch(Prior):
     """The labels of the batch as samples of p_train: the prior of BMC (Eq. 3.14).
 
-    A row of weight 0 is no sample. Over several ranks the labels (never their gradients) are
-    gathered in training, so that the loss is that of one process with the joined batch; in
-    evaluation each rank has its own. `queue` keeps that many labels of earlier batches (labels do
-    not go stale, so they are exact samples); `max_atoms` draws that many of all of them at random.
+    Over several ranks the labels (never their gradients) are gathered in training, so that the
+    prior is that of one process with the joined batch; in evaluation each rank has its own.
+    `queue` keeps that many labels of earlier batches (labels do not go stale, so they are exact
+    samples); `max_atoms` draws that many of all of them at random.
 
     Eq. 3.14 sums over the labels where Theorem 1 averages: each label of the batch has p_train(y)
-    = 1/K, and the loss keeps that constant. It is a cross-entropy within the batch, the paper's
-    Eq. 3.15.
+    = 1/K, and the loss keeps that constant. It is the paper's Eq. 3.15, a cross-entropy.
     """
 
     def __init__(self, queue: int = 0, max_atoms: int | None = None):
@@ -176,26 +155,16 @@ class Batch(Prior):
             raise ValueError(
                 f"expected queue >= 0 and max_atoms >= 2 or None, got {queue} and {max_atoms}"
             )
-        self.queue, self.max_atoms = queue, max_atoms
-        self.earlier = torch.empty(0)
+        self.queue, self.max_atoms, self.earlier = queue, max_atoms, torch.empty(0)
 
-    def log_evidence(
-        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
-        return likelihood.log_evidence_atoms(pred, *self.atoms(target, weight))
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
+        return likelihood.log_evidence_atoms(pred, *self.atoms(target))
 
-    def atoms(self, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(K, D) labels and (K,) log-weights: 0, or -inf for what is no sample. Pushes the queue,
-        so it is called once a step.
-        """
-        labels = target.detach()
-        if weight is not None:
-            labels = torch.where((weight > 0)[:, None], labels, torch.nan)  # nan: no sample
-        if self.training:
-            labels = gather_rows(labels)
+    def atoms(self, target: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, D) labels and (K,) log-weights, -inf for no sample. Once a step: pushes the queue."""
+        labels = gather_rows(target.detach()) if self.training else target.detach()
         if self.queue:
-            earlier = self.earlier.to(labels)
-            labels = torch.cat([labels, earlier]) if len(earlier) else labels
+            labels = torch.cat([labels, self.earlier.to(labels)]) if len(self.earlier) else labels
             if self.training and not is_transformed():  # a vmapped batch is no batch to keep
                 self.earlier = labels[: self.queue].clone()
         if self.max_atoms is not None and len(labels) > self.max_atoms:
@@ -205,11 +174,9 @@ class Batch(Prior):
                 "a batch prior needs at least two labels, got a batch of one: its loss is zero "
                 "whatever the prediction. Use a larger batch, drop_last=True, or Batch(queue=1024)."
             )
-        if weight is None and not self.queue:
-            return labels, labels.new_zeros(len(labels))
-        sample = ~labels[:, 0].isnan()
-        log_weights = torch.where(sample, 0.0, -torch.inf).to(labels)
-        return torch.where(sample[:, None], labels, 0.0), log_weights
+        none = labels[:, :1].isnan()
+        log_weights = torch.zeros_like(labels[:, 0]).masked_fill(none[:, 0], -torch.inf)
+        return labels.masked_fill(none, 0.0), log_weights
 
     def log_prob(self, target: Tensor) -> Tensor:
         return target.new_zeros(len(target))
@@ -220,26 +187,6 @@ class Batch(Prior):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.earlier = state
-
-
-def gather_rows(rows: Tensor) -> Tensor:
-    """(n, D) of every rank -> (sum of n, D) in rank order, without gradient; ranks may differ in
-    n.
-    """
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return rows
-    world = distributed.get_world_size()
-    if world == 1:
-        return rows
-    count = torch.tensor([len(rows)], device=rows.device)
-    counts = [torch.empty_like(count) for _ in range(world)]
-    distributed.all_gather(counts, count)
-    most = int(max(counts))
-    padded = rows.new_zeros(most, *rows.shape[1:])
-    padded[: len(rows)] = rows
-    parts = [torch.empty_like(padded) for _ in range(world)]
-    distributed.all_gather(parts, padded)
-    return torch.cat([part[: int(n)] for part, n in zip(parts, counts, strict=True)])
 
 
 def normalised(weights: Any, name: str) -> Tensor:

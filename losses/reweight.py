@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .checks import check_rows
-from .likelihoods import Likelihood, full_precision
+from .batches import check_rows, full_precision
+from .likelihoods import Likelihood
 
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
 
@@ -46,17 +46,16 @@ class WeightedLoss(nn.Module):
 
     @full_precision
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        pred, target = self.likelihood.rows(pred, target)
-        weight = check_rows(target, weight)
+        pred, target = self.likelihood.as_rows(pred, target)
+        target, weight = check_rows(pred, target, weight)
         rows = self.errors(pred, target)
         if weight is None:
             return rows.mean()
-        weight = weight.to(rows)
         return weight @ rows / (weight.sum() if self.normalise else len(rows))
 
     def errors(self, pred: Tensor, target: Tensor) -> Tensor:
         """(N, D), (N, D) -> (N,), summed over the dimensions."""
-        size = (pred - target.to(pred.dtype)).abs()
+        size = (pred - target).abs()
         if self.error == "huber":
             zero = torch.zeros_like(size)
             return functional.huber_loss(size, zero, reduction="none", delta=self.delta).sum(-1)

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 class Laplace(Location):
-    """Independent Laplace noise of scale b. With a flat prior it is the L1 loss, summed over
-    dimensions.
-    """
+    """Independent Laplace noise of scale b. With a flat prior it is L1, summed over dimensions."""
 
     log_z = math.log(2)
 
@@ -46,7 +44,7 @@ class Laplace(Location):
                 "GaussianMixture has a closed form for a Laplace likelihood only in one dimension, "
                 f"got {pred.shape[-1]}; use prior=batch."
             )
-        b = self.noise(pred)
+        b = self.scale_for(pred)
         d = pred - mixture.means[:, 0].to(pred.dtype)  # (N, K)
         s = mixture.covariances[:, 0, 0].to(pred.dtype).sqrt()
         sides = torch.logaddexp(_log_half(d, s, b), _log_half(-d, s, b))
@@ -54,9 +52,7 @@ class Laplace(Location):
 
 
 def _log_half(d: Tensor, s: Tensor, b: Tensor) -> Tensor:
-    """log[ e^(-d^2/2s^2) erfcx(z) ], z = (s/b - d/s)/sqrt(2): erfcx for z > 0, erfc in [1, 2]
-    below.
-    """
+    """log[ e^(-d^2/2s^2) erfcx(z) ], z = (s/b - d/s)/sqrt(2): by erfc, in [1, 2], for z < 0."""
     z = (s / b - d / s) / math.sqrt(2)
     far = -(d / s).square() / 2 + torch.log(torch.special.erfcx(z.clamp(min=0)))
     near = (s / b).square() / 2 - d / b + torch.log(torch.special.erfc(z.clamp(max=0)))
@@ -64,10 +60,8 @@ def _log_half(d: Tensor, s: Tensor, b: Tensor) -> Tensor:
 
 
 class Huber(Location):
-    """Gaussian within `delta` scales of the prediction, Laplace beyond.
-
-    With a flat prior it is scale^2 times Huber's function, i.e. torch's huber_loss at delta *
-    scale.
+    """Gaussian within `delta` scales of the prediction, Laplace beyond. With a flat prior it is
+    scale^2 times Huber's function, i.e. torch's huber_loss at delta * scale.
     """
 
     def __init__(

@@ -31,19 +31,15 @@ class Subspace(Prior):
     def __init__(self, prior: Prior, basis: ArrayLike | Tensor):
         super().__init__()
         basis = torch.as_tensor(basis, dtype=torch.float32).detach().clone()
-        gram = basis.mT @ basis if basis.ndim == 2 else basis
+        shape, gram = tuple(basis.shape), basis.mT @ basis if basis.ndim == 2 else basis
         if basis.ndim != 2 or not torch.allclose(gram, torch.eye(len(gram)).to(gram), atol=1e-4):
-            raise ValueError(
-                f"basis must be (D, R) with orthonormal columns, got {tuple(basis.shape)}"
-            )
+            raise ValueError(f"basis must be (D, R) with orthonormal columns, got {shape}")
         self.prior = prior
         self.register_buffer("basis", basis)
 
-    def log_evidence(
-        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         basis = self.basis.to(pred)
-        return self.prior.log_evidence(likelihood, pred @ basis, target @ basis, weight)
+        return self.prior.log_evidence(likelihood, pred @ basis, target @ basis)
 
     def log_prob(self, target: Tensor) -> Tensor:
         return self.prior.log_prob(target @ self.basis.to(target))
@@ -56,15 +52,9 @@ class Product(Prior):
         super().__init__()
         self.priors = nn.ModuleList(priors)
 
-    def log_evidence(
-        self, likelihood: Likelihood, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
-        parts = [
-            prior.log_evidence(likelihood, p, t, weight)  # pyright: ignore[reportCallIssue]
-            for prior, p, t in zip(
-                self.priors, self._blocks(pred), self._blocks(target), strict=True
-            )
-        ]
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
+        blocks = zip(self.priors, self._blocks(pred), self._blocks(target), strict=True)
+        parts = [prior.log_evidence(likelihood, p, t) for prior, p, t in blocks]  # pyright: ignore
         return torch.stack(parts).sum(0)
 
     def log_prob(self, target: Tensor) -> Tensor:

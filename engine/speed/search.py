@@ -1,10 +1,21 @@
 """Random settings of the losses, fast paths against the definition: scripts/search_losses.py.
 
 Every setting is a likelihood, a prior and a batch, drawn at random: smooth priors and spikes, gaps,
-equal labels, predictions on the labels, outside of them and very far away, tiny and huge sigma. The
-value and the gradients to the predictions and to sigma are compared, in float64, with those of
-`BalancedLoss.rows` under autograd, relative to the largest gradient (the value: to one or itself).
-Most settings are of many rows, because that is where tables are read.
+equal labels, predictions on the labels, outside of them and very far away, tiny and huge sigma.
+Most settings are of many rows, because that is where tables are read. The loss is compared with
+`BalancedLoss.rows` under autograd, both in float64:
+
+    value   the difference of the means, relative to the mean size of a row
+    pred    the largest difference of a row's gradient, relative to the largest gradient
+    scale   the difference of the gradients to sigma, relative to the mean size of a row's
+
+Two things keep an outlier from hiding the others, and rounding from looking like an error:
+
+- A row whose energy |log p| is so large that float64 does not know the shares of the components to
+  `BLUR` is judged by its own gradient, and its gradient is not "the largest". Such rows are `far`.
+- A gradient is a difference of two terms, likelihood and evidence. Where they cancel, ten roundings
+  of the larger term are no difference. A setting in which this decides, because the gradients of
+  all of its rows cancel, is counted as `cancelled`.
 """
 
 import math
@@ -24,50 +35,85 @@ from losses import (
     Huber,
     Laplace,
 )
+from losses.batches import samples
 from losses.fast import fused
 
 D64 = torch.float64
+EPS = torch.finfo(D64).eps
+BLUR = 1e-6
+TOLERANCE = 1e-4
 
 
 def compare(
     loss: BalancedLoss, pred: Tensor, target: Tensor, weight: Tensor | None = None
 ) -> dict[str, float]:
     """How far the loss is off its definition: value, gradient to pred and to the scale."""
+    return _judge(loss, pred, target, weight)[0]
+
+
+def _judge(
+    loss: BalancedLoss, pred: Tensor, target: Tensor, weight: Tensor | None
+) -> tuple[dict[str, float], bool, bool]:
+    """The same, and whether a row is `far` and the setting `cancelled`."""
     pred = pred.detach().clone().requires_grad_()
     inputs = [pred, *(p for p in loss.parameters() if p.requires_grad)]
     value = loss(pred, target, weight)
     ours = torch.autograd.grad(value, inputs)
-    sums, size = [torch.zeros_like(t) for t in inputs], torch.zeros_like(pred)
-    total = 0.0
-    if isinstance(loss.prior, Batch):  # every chunk of rows against all labels
-        loss = BalancedLoss(loss.likelihood, _Labels(target, weight), loss.strength)
-    share = torch.ones(len(pred), dtype=D64) if weight is None else weight
-    share = share / share.sum()
-    log_p = loss.likelihood.log_prob(target, pred)
-    likelihood: Any = loss.likelihood
-    unit, own = likelihood.unit, likelihood.value.detach()
-    term = torch.autograd.grad(unit * (log_p * share).sum(), pred)[0].abs() + 1e-3 * (
-        unit / own * share[:, None]
-    )  # what a residual of a thousandth of the scale gives: none is smaller than its rounding
-    for rows in torch.arange(len(pred)).split(8192):
-        part = loss.rows(pred[rows], target[rows])
-        size[rows, 0] = part.detach().abs() + 2 * log_p[rows].detach().abs()
-        part = unit * (part * share[rows]).sum()
-        total += part.item()
-        for out, grad in zip(sums, torch.autograd.grad(part, inputs), strict=True):
-            out += grad
-    # a row's terms are known to the rounding of the energies that they are differences of
-    rounding = 1e5 * torch.finfo(D64).eps * size.clamp(min=1e2) * (sums[0].abs() + term)
-    largest = sums[0].abs()[size < 1e8].max().item() if (size < 1e8).any() else 0.0
+    rows = _definition(loss, pred, target, weight)
+    known = EPS * rows["energy"] <= BLUR
+    largest = rows["pred"].abs()[known].max() if known.any() else torch.tensor(0.0, dtype=D64)
+    own = rows["pred"].abs().clamp(min=largest)
+    rounding = 10 * EPS * rows["term"] / TOLERANCE
     off = {
-        "value": abs(value.item() - total) / max(1.0, abs(total)),
-        "pred": ((ours[0] - sums[0]).abs() / rounding.clamp(min=largest)).max().item(),
+        "value": (value - rows["value"].sum()).abs() / rows["value"].abs().sum(),
+        "pred": ((ours[0][:, 0] - rows["pred"]).abs() / own.maximum(rounding)).max(),
     }
-    if len(inputs) > 1:  # a mean of rows that cancel: relative to what a row gives, too
-        rounding = (rounding * (2 * size).sqrt()).max().item()
-        scale = max(sums[1].abs().item(), 1e-3 * largest * len(pred), rounding)
-        off["scale"] = (ours[1] - sums[1]).abs().item() / scale
-    return {k: v if math.isfinite(v) else math.inf for k, v in off.items()}
+    if len(inputs) > 1:
+        off["scale"] = (ours[1] - rows["scale"].sum()).abs() / rows["scale"].abs().sum()
+    off = {k: v.item() if v.isfinite() else math.inf for k, v in off.items()}
+    return off, not bool(known.all()), bool((rounding > own)[known].any())
+
+
+def _definition(
+    loss: BalancedLoss, pred: Tensor, target: Tensor, weight: Tensor | None
+) -> dict[str, Tensor]:
+    """Theorem 1: what each row adds to the loss and to its gradients to pred and to the scale, the
+    size of the two terms in the gradient to pred, and of the row's energies, (N,) each.
+    """
+    likelihood: Any = loss.likelihood
+    if isinstance(loss.prior, Batch):  # every chunk of rows against all labels
+        loss = BalancedLoss(likelihood, _Labels(target, weight), loss.strength)
+    share = torch.ones(len(pred), dtype=D64) if weight is None else weight
+    share = likelihood.unit * share / share.sum()
+    plain, raw = _Rows(loss), likelihood.raw.detach()
+    parts = []
+    for rows in torch.arange(len(pred)).split(8192):
+        x, y = pred[rows].detach().requires_grad_(), target[rows]
+
+        def added(scale: Tensor, rows=rows, x=x, y=y) -> Tensor:
+            state = {f"loss.likelihood.{likelihood.symbol}": scale}
+            return torch.func.functional_call(plain, state, (x, y)) * share[rows]
+
+        value, to_scale = torch.func.jvp(added, (raw,), (torch.ones_like(raw),))  # pyright: ignore
+        (to_pred,) = torch.autograd.grad(added(raw).sum(), x)
+        log_p = likelihood.log_prob(y, x)
+        (term,) = torch.autograd.grad((log_p * share[rows]).sum(), x)
+        energy = log_p.abs() + loss.prior.log_evidence(likelihood, x, y).abs()
+        gradients = to_pred[:, 0], to_scale, term[:, 0].abs() + to_pred[:, 0].abs()
+        parts.append([t.detach() for t in (value, *gradients, energy)])
+    names = ("value", "pred", "scale", "term", "energy")
+    return dict(zip(names, (torch.cat(part) for part in zip(*parts, strict=True)), strict=True))
+
+
+class _Rows(torch.nn.Module):
+    """Theorem 1 row by row, as a module."""
+
+    def __init__(self, loss: BalancedLoss):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, pred: Tensor, target: Tensor) -> Tensor:
+        return self.loss.rows(pred, target)
 
 
 class _Labels(Batch):
@@ -75,10 +121,10 @@ class _Labels(Batch):
 
     def __init__(self, labels: Tensor, weight: Tensor | None):
         super().__init__()
-        self.labels, self.weight = labels, weight
+        self.labels = samples(labels, weight)
 
-    def atoms(self, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return super().atoms(self.labels, self.weight)
+    def atoms(self, target: Tensor) -> tuple[Tensor, Tensor]:
+        return super().atoms(self.labels)
 
 
 class Draw:
@@ -168,36 +214,31 @@ class Draw:
 
 
 def search(settings: int, seed: int, progress: bool = False) -> dict[str, Any]:
-    """The largest difference over so many settings, where it was, and how many read a table."""
-    draw, tables, pairs = Draw(seed), 0, Counter()
-    worst: tuple[float, str] = (-1.0, "")
+    """The largest difference over so many settings, where it was, and how they were judged."""
+    draw, pairs, worst, where = Draw(seed), Counter(), -1.0, ""
+    counts = {"settings": settings, "tables": 0, "far": 0, "cancelled": 0}
     tabulate = fused.tabulate
 
     def counted(*given: Any) -> Any:
-        nonlocal tables
         table = tabulate(*given)
-        tables += table.useful
+        counts["tables"] += table.useful
         return table
 
     fused.tabulate = counted
     try:
         for k in range(settings):
-            loss, pred, target, weight = draw.setting()
-            before = tables
-            off = compare(loss, pred, target, weight)
-            kinds = type(loss.likelihood).__name__, type(loss.prior).__name__
-            name = " x ".join(kinds)
-            pairs[name + (", table" if tables > before else "")] += 1
-            most = max(off.values())
-            if most > worst[0]:
-                worst = most, f"setting {k}: {name}, {off}"
+            setting = draw.setting()
+            before = counts["tables"]
+            off, far, cancelled = _judge(*setting)
+            counts["far"] += far
+            counts["cancelled"] += cancelled
+            kinds = (type(part).__name__ for part in (setting[0].likelihood, setting[0].prior))
+            name = " x ".join(kinds) + (", table" if counts["tables"] > before else "")
+            pairs[name] += 1
+            if max(off.values()) > worst:
+                worst, where = max(off.values()), f"seed {seed}, setting {k}: {name}, {off}"
             if progress and (k + 1) % 500 == 0:
-                print(
-                    f"{k + 1} settings, {tables} tables, worst {worst[0]:.2e}, {worst[1]}",
-                    flush=True,
-                )
+                print(f"{k + 1} settings, {counts['tables']} tables, worst {worst:.2e}", flush=True)
     finally:
         fused.tabulate = tabulate
-    return {"settings": settings, "tables": tables, "worst": worst[0], "where": worst[1]} | {
-        "pairs": dict(pairs)
-    }
+    return {**counts, "worst": worst, "where": where, "pairs": dict(pairs)}

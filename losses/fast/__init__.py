@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..checks import is_transformed
+from ..batches import is_transformed
 from ..likelihoods import Gaussian
 from ..mixture import GaussianMixture
 from ..priors import Batch, Bins, Prior
@@ -39,7 +39,7 @@ def mean_loss(
     """The mean loss of rows pred, target (N, D), weight (N,) or None; or None: not mine."""
     likelihood: Any = loss.likelihood
     prior = loss.prior
-    if type(prior) not in PRIORS or likelihood.guess is not None:
+    if type(prior) not in PRIORS or getattr(likelihood, "looks", 0):
         return None
     if is_transformed() or torch.autograd.forward_ad._current_level >= 0:
         return None
@@ -56,7 +56,7 @@ def has_gradients(loss: Any) -> bool:
     likelihood, prior = kinds
     if likelihood is not Gaussian or prior not in PRIORS or loss.full_nll:
         return False
-    return prior is not GaussianMixture or not loss.likelihood.per_dimension
+    return prior is not GaussianMixture or not loss.likelihood.raw.ndim
 
 
 def gradients(loss: Any, pred: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -86,7 +86,7 @@ def _gaussian(
         return None
     if any(tensor.requires_grad for tensor in prior._buffers.values()):
         return None
-    if mixture and several and (gaussian.per_dimension or pred.device.type != "cpu"):
+    if mixture and several and (gaussian.raw.ndim or pred.device.type != "cpu"):
         return None  # no axes are shared, or finding them would take longer than all the rest
     if compiling:
         if several or pred.device.type != "cpu" or len(pred) <= FEW_ROWS:
@@ -117,7 +117,7 @@ def _gaussian(
 def _sigma(gaussian: Gaussian, pred: Tensor) -> Sigma:
     raw = getattr(gaussian, gaussian.symbol)
     if raw.ndim:
-        gaussian.noise(pred)  # one per dimension, or an error
+        gaussian.scale_for(pred)  # one per dimension, or an error
     return Sigma(raw, gaussian.floor, gaussian.learned)
 
 
@@ -139,7 +139,7 @@ def _others(
         prior.check(target)
         evidence = in_chunks(lambda x: likelihood.log_evidence_mixture(x, prior), pred, count)
     else:
-        atoms, log_w = prior.atoms(target, *(() if type(prior) is Bins else (weight,)))
+        atoms, _, log_w = components(prior, target, weight)
         if type(likelihood) is Laplace and dims == 1:
             evidence = laplace_atoms(likelihood, pred, atoms, log_w)
         else:
@@ -157,12 +157,12 @@ class Held(Prior):
         super().__init__()
         self.prior, self.known = prior, known
 
-    def log_evidence(self, likelihood, pred, target, weight=None) -> Tensor:
+    def log_evidence(self, likelihood, pred, target) -> Tensor:
         if isinstance(self.known, Tensor):
             return self.known
         if isinstance(self.known, Components):
             return likelihood.log_evidence_atoms(pred, self.known.c, self.known.log_w)
-        return self.prior.log_evidence(likelihood, pred, target, weight)
+        return self.prior.log_evidence(likelihood, pred, target)
 
     def log_prob(self, target: Tensor) -> Tensor:
         return self.prior.log_prob(target)

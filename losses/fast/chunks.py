@@ -34,12 +34,12 @@ def laplace_atoms(laplace: Laplace, pred: Tensor, atoms: Tensor, log_weights: Te
     """
     order = atoms[:, 0].argsort()
     a = atoms[order, 0].double()
-    b, log_w = laplace.noise(a[:, None]), log_weights[order].double().clamp(min=NOTHING)
+    b, log_w = laplace.scale_for(a[:, None]), log_weights[order].double().clamp(min=NOTHING)
     left = torch.logcumsumexp(log_w + a / b, 0) - a / b
     right = torch.logcumsumexp((log_w - a / b).flip(0), 0).flip(0) + a / b
     none = left.new_full((1,), NOTHING)
     left, right = (torch.cat(t).to(pred.dtype) for t in ([none, left], [right, none]))
-    x, b, a = pred[:, 0], laplace.noise(pred), a.to(pred.dtype)
+    x, b, a = pred[:, 0], laplace.scale_for(pred), a.to(pred.dtype)
 
     def split(side: str) -> Tensor:
         """An atom at x itself belongs to one side."""

@@ -27,11 +27,11 @@ def _line_mean(
     floor: float,
     strength: float,
     learned: bool,
-    fixed: bool,
+    reuse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     over, scale = Components(c, covariances, log_w), Sigma(sigma.detach(), floor, learned)
     loss, to_pred, to_sigma = value_and_gradients(
-        scale, over, strength, pred, target, weight, fixed
+        scale, over, strength, pred, target, weight, reuse
     )
     to_sigma = torch.zeros_like(sigma) if to_sigma is None else to_sigma.to(sigma)
     return loss, to_pred, to_sigma.reshape(sigma.shape)
@@ -57,7 +57,7 @@ def _(grad: Tensor, to_pred: Tensor, to_sigma: Tensor, *rest: Tensor) -> tuple[T
     return torch.empty_like(to_pred), torch.empty_like(to_sigma)
 
 
-def _keep(ctx, inputs, output) -> None:
+def _save(ctx, inputs, output) -> None:
     ctx.save_for_backward(*output[1:], *inputs[:2])
 
 
@@ -65,7 +65,7 @@ def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple:
     return *_times(grad, *ctx.saved_tensors), *[None] * 9
 
 
-_line_mean.register_autograd(_backward, setup_context=_keep)
+_line_mean.register_autograd(_backward, setup_context=_save)
 
 
 def line_mean(
@@ -75,8 +75,8 @@ def line_mean(
     pred: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    fixed: bool,
+    reuse: bool,
 ) -> Tensor:
     """`value_and_gradients`, with the gradients attached; in one dimension, on the CPU."""
-    settings = sigma.floor, float(strength), sigma.learned, fixed
+    settings = sigma.floor, float(strength), sigma.learned, reuse
     return _line_mean(pred, sigma.raw, target, weight, *over, *settings)[0]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import is_readable
+from ..batches import is_readable
 from ..likelihoods import double
 
 # x (N, D) -> f (N, 1), -sigma^2 df/dx (N, D) and, if sigma is learned, sigma df/dsigma (N, D or 1)
@@ -39,12 +39,12 @@ def line(c: Tensor, v: Tensor | None, log_w: Tensor, var: float, learned: bool) 
         r = x[:, 0] - c
         if not learned:
             value, share, total = _shares(torch.addcmul(log2_w, r, r, value=narrow))
-            drift = r.mul_(share).sum(0).div_(total)[:, None]
-            return value, drift, drift
+            residual = r.mul_(share).sum(0).div_(total)[:, None]
+            return value, residual, residual
         square = r * r
         value, share, total = _shares(torch.add(log2_w, square, alpha=narrow))
-        drift = r.mul_(share).sum(0).div_(total)[:, None]
-        return value, drift, square.mul_(share).sum(0).div_(total * var)[:, None]
+        residual = r.mul_(share).sum(0).div_(total)[:, None]
+        return value, residual, square.mul_(share).sum(0).div_(total * var)[:, None]
 
     if v is None:
         return labels
@@ -57,10 +57,10 @@ def line(c: Tensor, v: Tensor | None, log_w: Tensor, var: float, learned: bool) 
         pull = r * part
         value, share, total = _shares(torch.addcmul(log2_w, r, pull, value=narrow))
         square = torch.addcmul(rest, pull, pull, value=1 / var) if learned else None
-        drift = pull.mul_(share).sum(0).div_(total)[:, None]
+        residual = pull.mul_(share).sum(0).div_(total)[:, None]
         if square is None:
-            return value, drift, drift
-        return value, drift, square.mul_(share).sum(0).div_(total)[:, None]
+            return value, residual, residual
+        return value, residual, square.mul_(share).sum(0).div_(total)[:, None]
 
     return mixture
 
@@ -92,11 +92,11 @@ def points(c: Tensor, log_w: Tensor, var: float, learned: bool) -> Evidence:
         value = torch.sub(value, (x * x).sum(-1, keepdim=True), alpha=0.5 / var).to(dtype)
         averages = (sums[1:] / sums[0]).mT
         if not learned:
-            drift = (x - averages).to(dtype)
-            return value, drift, drift
+            residual = (x - averages).to(dtype)
+            return value, residual, residual
         mean, square = averages.split(x.shape[-1], -1)
-        swell = torch.addcmul(square, x, x - 2 * mean) / var
-        return value, (x - mean).to(dtype), swell.to(dtype)
+        sigma_slope = torch.addcmul(square, x, x - 2 * mean) / var
+        return value, (x - mean).to(dtype), sigma_slope.to(dtype)
 
     return evidence
 
@@ -108,13 +108,13 @@ class Axes(NamedTuple):
     middle: Tensor
     v: Tensor  # (K, D) variances
     axes: Tensor  # (K, D, D), columns
-    turn: Tensor  # (D, K D), to all axes at once
+    rotation: Tensor  # (D, K D), to all axes at once
     origin: Tensor  # (K D,), the centers there
 
     def divided(self, s: Tensor) -> "Axes":
         """In units of s ()."""
         c, middle, origin = self.c / s, self.middle / s, self.origin / s
-        return Axes(c, middle, self.v / s**2, self.axes, self.turn, origin)
+        return Axes(c, middle, self.v / s**2, self.axes, self.rotation, origin)
 
 
 def diagonal(c: Tensor, covariances: Tensor, var: float) -> Axes:
@@ -125,41 +125,41 @@ def diagonal(c: Tensor, covariances: Tensor, var: float) -> Axes:
         c, covariances, middle = double(c), double(covariances), double(middle)
     c = c - middle
     v, axes = torch.linalg.eigh(covariances)
-    return Axes(c, middle, v, axes, *_turn(c, axes))
+    return Axes(c, middle, v, axes, *_rotated(c, axes))
 
 
-def _turn(c: Tensor, axes: Tensor) -> tuple[Tensor, Tensor]:
+def _rotated(c: Tensor, axes: Tensor) -> tuple[Tensor, Tensor]:
     return axes.transpose(0, 1).flatten(1), (c[:, None] @ axes).flatten()
 
 
-def ellipsoids(given: Axes, log_w: Tensor, var: float, learned: bool, keep: bool) -> Evidence:
-    """A mixture in several dimensions; or, if that is worth keeping, with its precision matrix:
-    then the second product, back from the axes, is none.
+def ellipsoids(given: Axes, log_w: Tensor, var: float, learned: bool, precise: bool) -> Evidence:
+    """A mixture in several dimensions. `precise`: by precision matrices, which are worth making
+    for several steps; they save the second product, back from the axes.
     """
-    c, middle, v, axes, turn, origin = given
+    c, middle, v, axes, rotation, origin = given
     dtype, part = log_w.dtype, var / (v + var)  # (K, D)
     log_w = torch.add(log_w, part.log().sum(-1), alpha=0.5)
-    if keep:
-        turn, origin = _turn(c, axes * part[:, None] @ axes.mT)
+    if precise:
+        rotation, origin = _rotated(c, axes * part[:, None] @ axes.mT)
 
     def evidence(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = x.to(c.dtype) - middle
-        turned = torch.addmm(-origin, x, turn).unflatten(-1, v.shape)  # (N, K, D)
-        pull = turned if keep else turned * part
-        other = x[:, None] - c if keep else turned
+        rotated = torch.addmm(-origin, x, rotation).unflatten(-1, v.shape)  # (N, K, D)
+        pull = rotated if precise else rotated * part
+        other = x[:, None] - c if precise else rotated
         logits = torch.sub(log_w, other.mul_(pull).sum(-1), alpha=0.5 / var)
         share = torch.softmax(logits, -1)
         value = (logits.amax(-1, keepdim=True) - share.amax(-1, keepdim=True).log()).to(dtype)
-        if keep:
-            drift = (share[:, None] @ pull)[:, 0]
-            return value, drift.to(dtype), value
-        swell = value
+        if precise:
+            residual = (share[:, None] @ pull)[:, 0]
+            return value, residual.to(dtype), value
+        sigma_slope = value
         if learned:
             square = other.copy_(pull).mul_(pull).sum(-1)  # in place: memory is time at this size
             stretch = square / var + (1 - part).sum(-1)  # (N, K)
-            swell = (share * stretch).sum(-1, keepdim=True).to(dtype)
+            sigma_slope = (share * stretch).sum(-1, keepdim=True).to(dtype)
         pulls = pull.mul_(share[..., None])
-        return value, (pulls.flatten(1) @ turn.mT).to(dtype), swell
+        return value, (pulls.flatten(1) @ rotation.mT).to(dtype), sigma_slope
 
     return evidence
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import is_readable
+from ..batches import is_readable, samples
 from ..mixture import GaussianMixture
 from ..priors import Bins
 from .evidence import Axes, Evidence, diagonal, ellipsoids, line, points
@@ -53,7 +53,8 @@ def components(prior: Any, target: Tensor, weight: Tensor | None) -> Components:
         tensors = prior.means, prior.covariances, prior.weights
         c, covariances, weights = (t.to(target.dtype) for t in tensors)
         return Components(c, covariances, weights.log())
-    c, log_w = prior.atoms(target) if isinstance(prior, Bins) else prior.atoms(target, weight)
+    labels = target if isinstance(prior, Bins) else samples(target, weight)
+    c, log_w = prior.atoms(labels)
     return Components(c, None, log_w)
 
 
@@ -64,19 +65,19 @@ def value_and_gradients(
     pred: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    fixed: bool = False,
+    reuse: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """2 sigma^2 times the mean of the rows (), weighted by (N,) if given, and its gradients to
-    pred (N, D) and, unless it is fixed, to sigma, () or (D,); sigma^2 as a factor has none.
+    pred (N, D) and, if it is learned, to sigma, () or (D,); sigma^2 as a factor has none.
 
-    pred, target (N, D); one sigma, unless the prior is of single labels. `fixed`: whether the
-    components are those of the last step, so that what is made of them is worth keeping.
+    pred, target (N, D); one sigma, unless the prior is of single labels. `reuse`: whether the
+    next step will have the same components, so that what is made of them is worth keeping.
     """
     x, (raw, floor, learned) = pred.detach(), sigma
     readable = raw.device == pred.device and is_readable(pred)
-    if readable and raw.ndim == 0:  # numbers are faster than tensors
+    if readable and raw.ndim == 0:  # a Python number saves torch calls
         s = max(raw.item(), floor)
-        evidence = _evidence(over, s * s, learned, x, readable, fixed)
+        evidence = _evidence(over, s * s, learned, x, readable, reuse)
         return _loss(evidence, x, target, s, strength, weight, learned)
     s = raw.detach().to(x.dtype).clamp(min=floor)
     evidence = _evidence(over, 1.0, learned, x / s, readable, False, s)
@@ -97,14 +98,14 @@ def _evidence(
     learned: bool,
     x: Tensor,
     readable: bool,
-    fixed: bool,
+    reuse: bool,
     s: Tensor | None = None,
-) -> Iterator[tuple[slice, Evidence]]:
-    """The evidence of x (N, D), for slices of the rows; with s, x is in units of it."""
+) -> Iterator[tuple[slice | None, Evidence]]:
+    """The evidence of x (N, D), for slices of the rows (None: all); with s, x is in units of it."""
     c, cov, log_w = over
     rows, dims = x.shape
     if dims > 1 and cov is not None:
-        fixed = fixed and readable
+        reuse = reuse and readable
 
         # a learned sigma moves little by little: for the axes a power of two below it will do
         below = 4.0 ** math.floor(math.log2(var) / 2) if math.isfinite(var) else var
@@ -115,24 +116,30 @@ def _evidence(
         def precisions() -> Evidence:
             return ellipsoids(axes(), log_w, var, learned, True)
 
-        if fixed and not learned:
-            yield slice(None), recent((c, cov, log_w), ("precisions", var), precisions)
+        if reuse and not learned:
+            yield None, recent((c, cov, log_w), ("precisions", var), precisions)
         else:
-            known = recent((c, cov), ("axes", below), axes) if fixed else axes()
+            known = recent((c, cov), ("axes", below), axes) if reuse else axes()
             known = known if s is None else known.divided(s)
-            yield slice(None), ellipsoids(known, log_w, var, learned, False)
+            yield None, ellipsoids(known, log_w, var, learned, False)
         return
     if s is not None:
         c, cov = c / s, cov if cov is None else cov / s**2
     if dims > 1:
-        yield slice(None), points(c, log_w, var, learned)
+        yield None, points(c, log_w, var, learned)
         return
     v = None if cov is None else cov[:, 0]
-    exact = line(c, v, log_w, var, learned)
+
+    def sums() -> Evidence:  # of a copy: the prior's own tensor may be edited
+        return line(c.clone(), v, log_w, var, learned)
+
+    tensors = (c, log_w) if v is None else (c, v, log_w)
+    same = reuse and readable and not learned
+    exact = recent(tensors, ("sums", var), sums) if same else line(c, v, log_w, var, learned)
     if rows <= FEW_ROWS:
-        yield slice(None), exact
+        yield None, exact
         return
-    table = _table(c, v, log_w, var, learned, x, fixed) if readable else None
+    table = _table(c, v, log_w, var, learned, x, reuse) if readable else None
     few = FEW_ROWS if x.device.type == "cpu" else max(FEW_ROWS, NUMBERS // len(c))
     size = few if table is None else CHUNK
     for start in range(0, rows, size):
@@ -140,7 +147,7 @@ def _evidence(
 
 
 def _table(
-    c: Tensor, v: Tensor | None, log_w: Tensor, var: float, learned: bool, x: Tensor, fixed: bool
+    c: Tensor, v: Tensor | None, log_w: Tensor, var: float, learned: bool, x: Tensor, reuse: bool
 ) -> Table | None:
     """The table of the prior and sigma, whatever x is; None if x has too few rows for it."""
     most = 1 << (len(x).bit_length() - 4)  # an eighth of the rows, or somewhat less
@@ -152,7 +159,7 @@ def _table(
         return tabulate(c, v, log_w, var, learned, ends, x.dtype)
 
     tensors = (c, log_w) if v is None else (c, v, log_w)
-    table = recent(tensors, ("table", var, learned, x.dtype, most), make) if fixed else make()
+    table = recent(tensors, ("table", var, learned, x.dtype, most), make) if reuse else make()
     return table if table is not None and table.useful else None
 
 
@@ -161,8 +168,8 @@ def _reader(table: Table, var: float, exact: Evidence) -> Evidence:
 
     def read(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         value, slope, others = table.read(x[:, 0])
-        drift = slope.mul_(-var)[:, None]
-        return value[:, None], drift, others[0][:, None] if others else drift
+        residual = slope.mul_(-var)[:, None]
+        return value[:, None], residual, others[0][:, None] if others else residual
 
     def read_or_sum(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         odd = table.exceptions(x[:, 0])
@@ -178,7 +185,7 @@ def _reader(table: Table, var: float, exact: Evidence) -> Evidence:
 
 
 def _loss(
-    evidence: Iterator[tuple[slice, Evidence]],
+    evidence: Iterator[tuple[slice | None, Evidence]],
     x: Tensor,
     target: Tensor,
     s: float,
@@ -192,11 +199,15 @@ def _loss(
 
     def part(evidence: Evidence, x: Tensor, target: Tensor, portion: Any) -> list[Tensor]:
         """What rows add; each counts with its portion, (N, 1) or one number."""
-        value, drift, swell = evidence(x)
+        value, residual, sigma_slope = evidence(x)
         r = x - target
         if strength != 1:
-            value, drift, swell = strength * value, strength * drift, strength * swell
-        to_pred = (r - drift).mul_(2 * portion)
+            value, residual, sigma_slope = (
+                strength * value,
+                strength * residual,
+                strength * sigma_slope,
+            )
+        to_pred = (r - residual).mul_(2 * portion)
         if dims == 1 and not learned:
             rows = torch.addcmul(value, r, r, value=0.5 / var)
             return [_mean(rows, portion) * (2 * var), to_pred]
@@ -206,18 +217,20 @@ def _loss(
         if not learned:
             return [loss, to_pred]
         if per_dimension:
-            rows = torch.sub(swell, square, alpha=1 / var)  # (N, D)
+            rows = torch.sub(sigma_slope, square, alpha=1 / var)  # (N, D)
             return [loss, to_pred, (rows * portion).sum(0) * (2 * s)]
-        rows = torch.sub(swell.sum(-1, keepdim=True), energy, alpha=1 / var)
+        rows = torch.sub(sigma_slope.sum(-1, keepdim=True), energy, alpha=1 / var)
         return [loss, to_pred, _mean(rows, portion) * (2 * s)]
 
     if weight is not None:
         weight = weight.to(x)  # before it is summed: low precision may have no such number
     portion: Any = 1 / len(x) if weight is None else (weight / weight.sum())[:, None]
-    parts = [
-        part(each, x[rows], target[rows], portion if weight is None else portion[rows])
-        for rows, each in evidence
-    ]
+    parts = []
+    for rows, each in evidence:
+        given = x, target, portion
+        if rows is not None:
+            given = x[rows], target[rows], portion if weight is None else portion[rows]
+        parts.append(part(each, *given))
     if len(parts) > 1:
         losses, to_preds, *to_sigmas = zip(*parts, strict=True)
         parts = [[sum(losses), torch.cat(to_preds), *(sum(each) for each in to_sigmas)]]

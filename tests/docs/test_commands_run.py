@@ -52,7 +52,7 @@ SHORT = {
     "prepare_stsb": ["vectors=${source}/vectors.npz"],
     "report": [],
     "run_synthetic": SYNTHETIC,
-    "search_losses": ["settings=2"],
+    "search_losses": ["settings=2", "seeds=[0]"],
     "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0", "trust=[tests]"],
     "tabular": ["folds=2", "trees.rounds=2", "network.iterations=2", "workers=1"],
 }

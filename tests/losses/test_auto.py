@@ -175,11 +175,32 @@ def test_a_state_that_has_not_started_starts_anew(learn):
     assert scale(loss).item() == 3.0
 
 
-def test_a_number_does_not_take_a_state_that_has_not_started():
+def test_a_state_decides_whatever_was_given():
+    """A number that takes a state which has not started is never NaN in use, and starts."""
     loss = BMC(2.0)
-    with pytest.raises(RuntimeError, match='sigma was given as "auto" and had not started'):
-        loss.load_state_dict(BMC("auto").state_dict())
-    assert scale(loss).item() == 2.0
+    loss.load_state_dict(BMC("auto").state_dict())
+    assert loss.likelihood.value.item() == 1.0
+    loss(torch.zeros(4, 1), torch.tensor([[3.0], [3], [-3], [-3]]))
+    assert scale(loss).item() == 3.0
+
+
+@pytest.mark.parametrize("mode", ["plain", "compiled"])
+def test_eval_uses_the_batch_and_keeps_nothing(mode):
+    """Nor does a call that fails on its way."""
+    torch.compiler.reset()
+    loss = BMC("auto", learn_sigma=True).eval()
+    called = loss if mode == "plain" else torch.compile(loss, backend="aot_eager", fullgraph=True)
+    pred, target = samples(40)
+    pred.requires_grad_()
+    value = called(pred, target)
+    expected = BMC(spread(Gaussian, pred.detach(), target))(pred, target)
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)  # float32
+    (slope,) = torch.autograd.grad(value, loss.likelihood.sigma)
+    assert slope == 0  # what stands for sigma is not sigma
+    with pytest.raises(ValueError, match="at least two labels"):
+        loss(pred[:1], target[:1])
+    assert scale(loss).isnan()
+    assert isinstance(loss.likelihood.sigma, torch.nn.Parameter)
 
 
 @pytest.mark.parametrize("kind", SPREADS)
@@ -224,7 +245,6 @@ def test_torch_func(kind, learn):
         torch.testing.assert_close(values[k], value, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(slopes[k], slope, rtol=1e-5, atol=1e-5)
     assert scale(loss).isnan()
-    assert loss.likelihood.guess is None
     loss(*batches[0])
     started = scale(loss).item()
     torch.testing.assert_close(vmap(loss)(preds, targets)[1], loss(*batches[1]))

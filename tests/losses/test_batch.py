@@ -1,18 +1,19 @@
 """The batch prior: its queue, its sub-sampling, and several ranks that see one batch."""
 
 import io
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 
 from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
-from losses.priors import gather_rows
+from losses.batches import gather_rows
 from tests import process
 from tests.losses.pairs import D64
 
 
 def column(*values: float) -> torch.Tensor:
-    return torch.tensor(values)[:, None]
+    return torch.tensor(values, dtype=torch.float32)[:, None]
 
 
 def atoms(prior: Batch, *labels: float) -> list[float]:
@@ -120,7 +121,9 @@ def step(loss: BalancedLoss, pred: torch.Tensor, target: torch.Tensor) -> dict[s
 def run_rank(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS)
+    torch.distributed.init_process_group(
+        "gloo", init_method=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=60)
+    )
     results = {}
     for name, (loss, dims) in losses().items():
         pred, target = samples(dims)

@@ -21,7 +21,7 @@ from losses import (
     Subspace,
     WeightedLoss,
 )
-from losses.checks import check_numbers
+from losses.batches import check_numbers
 from tests.losses.pairs import D64, EDGES, PAIRS, batch, make, mixture
 
 

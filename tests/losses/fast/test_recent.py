@@ -8,7 +8,7 @@ import torch
 
 from losses import BNI, GAI, BalancedLoss, Bins, GaussianMixture
 from losses.fast.fused import FEW_ROWS
-from losses.fast.recent import LARGE, recent
+from losses.fast.recent import recent
 from tests.losses.pairs import D64, mixture
 
 ROWS = 4 * FEW_ROWS
@@ -21,19 +21,21 @@ LOSSES = {
 }
 
 
-def value_and_gradient(loss: BalancedLoss, dtype=torch.float32, plain=False):
+def value_and_gradient(loss: BalancedLoss, dtype=torch.float32, plain=False, rows: int = ROWS):
     dims = loss.prior.means.shape[-1] if isinstance(loss.prior, GaussianMixture) else 1
     g = torch.Generator().manual_seed(0)
-    pred, target = torch.randn(2, ROWS if dims == 1 else 16, dims, generator=g).to(dtype)
+    pred, target = torch.randn(2, rows if dims == 1 else 16, dims, generator=g).to(dtype)
     pred.requires_grad_()
     value = loss.mean(loss.rows(pred, target), None) if plain else loss(pred, target)
     return value.detach(), *torch.autograd.grad(value, pred)
 
 
 def assert_right(loss: BalancedLoss, dtype=torch.float32) -> None:
-    ours, theirs = (value_and_gradient(loss, dtype, plain) for plain in (False, True))
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * b.abs().max().item())
+    """With many rows, whose table is kept, and with few, where it is the sum over the labels."""
+    for rows in (ROWS, 16):
+        ours, theirs = (value_and_gradient(loss, dtype, plain, rows) for plain in (False, True))
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * b.abs().max().item())
 
 
 def set_data(tensor, value):
@@ -107,7 +109,7 @@ def test_other_dimensions_are_still_refused():
 
 def test_large_tensors_are_told_apart_by_every_number():
     g = torch.Generator().manual_seed(0)
-    first = torch.randn(2 * LARGE // 64, 64, generator=g)
+    first = torch.randn(512, 64, generator=g)
     assert recent((first,), ("test",), lambda: 1) == 1
     assert recent((first.clone(),), ("test",), lambda: 2) == 1
     for k in range(20):
@@ -115,4 +117,34 @@ def test_large_tensors_are_told_apart_by_every_number():
         row, column = torch.randint(64, (2,), generator=g).tolist()
         other[row, column] = other[row, column].nextafter(torch.tensor(9.0))
         assert recent((other,), ("test",), lambda k=k: 10 + k) == 10 + k
-    assert recent((first.flip(0),), ("test",), lambda: 3) == 3
+    for k, other in enumerate((first.flip(0), first.flip(1), first.roll(1, 0))):
+        assert recent((other,), ("test",), lambda k=k: 40 + k) == 40 + k
+
+
+REORDERED = {  # the same numbers at other places, so that no sum over them can tell
+    "components": lambda cov: cov.flip(0),
+    "dimensions": lambda cov: cov.flip(1).flip(2),
+    "within rows": lambda cov: cov.roll(1, 1).roll(1, 2),
+}
+
+
+@pytest.mark.parametrize("order", REORDERED)
+def test_follows_covariances_that_are_reordered(order):
+    loss = LOSSES["large"]()
+    assert_right(loss)
+    with torch.no_grad():
+        loss.prior.covariances.data.copy_(REORDERED[order](loss.prior.covariances).clone())
+    assert_right(loss)
+
+
+@pytest.mark.parametrize("rows", [16, ROWS])
+@pytest.mark.parametrize("name", ["bins", "mixture"])
+def test_numbers_that_another_loss_had_before_it_was_edited(name, rows):
+    """What was made of them must not have changed with that loss."""
+    first, second = LOSSES[name](), LOSSES[name]()
+    pred, target = torch.randn(2, rows, 1)
+    expected = first(pred, target).item()
+    for tensor in first.prior.buffers():
+        tensor.data.mul_(1.5)
+    first(pred, target)
+    assert second(pred, target).item() == expected
