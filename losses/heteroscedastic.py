@@ -31,7 +31,7 @@ class Heteroscedastic(Likelihood):
 
     def __init__(self, shape: Location, span: float = 4.0):
         super().__init__()
-        if not isinstance(shape, Location) or shape.learned or shape.automatic:
+        if not isinstance(shape, Location) or shape.learned or shape.looks:
             raise ValueError(
                 "shape is a Gaussian, Laplace or Huber of a fixed scale, as the rows have their "
                 f"own; got {shape}"
@@ -47,7 +47,7 @@ class Heteroscedastic(Likelihood):
     def unit(self) -> Tensor | float:
         return self.shape.unit
 
-    def rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         target = target[:, None] if target.ndim == 1 else target
         if pred.ndim != 2 or target.ndim != 2 or len(pred) != len(target):
             expected = "pred (N, 2 D) and target (N, D)"
@@ -63,7 +63,7 @@ class Heteroscedastic(Likelihood):
     def mean_and_scale(self, pred: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 2 D) -> (N, D), (N, D)."""
         mean, r = pred.chunk(2, -1)
-        return mean, self.shape.noise(mean) * torch.exp(math.log(self.span) * torch.tanh(r))
+        return mean, self.shape.scale_for(mean) * torch.exp(math.log(self.span) * torch.tanh(r))
 
     def log_norm(self, pred: Tensor) -> Tensor:
         """At the shape's own scale; a row's is part of its density."""

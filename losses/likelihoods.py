@@ -150,6 +150,8 @@ class Location(Likelihood):
     def value(self) -> Tensor:
         """The scale in use, () or (D,): the floor where raw is below, with the gradient of raw."""
         raw = self.raw.nan_to_num(1.0) if self.looks else self.raw
+        if not raw.requires_grad:
+            return raw.clamp(min=self.floor)
         return raw + (self.floor - raw.detach()).clamp(min=0)
 
     def scale_for(self, pred: Tensor) -> Tensor:
@@ -221,11 +223,7 @@ class Location(Likelihood):
 
 
 class Gaussian(Location):
-    """N(y; pred, sigma^2 I). With a flat prior it is MSE, |y - pred|^2 summed over the dimensions.
-
-    Example:
-        >>> loss = BalancedLoss(Gaussian(sigma=1.0, learn_sigma=True), Batch())
-    """
+    """N(y; pred, sigma^2 I). With a flat prior it is MSE, |y - pred|^2 summed over dimensions."""
 
     symbol = "sigma"
     log_z = math.log(2 * math.pi) / 2

@@ -174,9 +174,8 @@ class Batch(Prior):
                 "a batch prior needs at least two labels, got a batch of one: its loss is zero "
                 "whatever the prediction. Use a larger batch, drop_last=True, or Batch(queue=1024)."
             )
-        none = labels[:, :1].isnan()
-        log_weights = torch.zeros_like(labels[:, 0]).masked_fill(none[:, 0], -torch.inf)
-        return labels.masked_fill(none, 0.0), log_weights
+        none = labels[:, 0].isnan()
+        return labels.nan_to_num(0.0), torch.zeros_like(labels[:, 0]).masked_fill(none, -torch.inf)
 
     def log_prob(self, target: Tensor) -> Tensor:
         return target.new_zeros(len(target))

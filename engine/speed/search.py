@@ -85,19 +85,17 @@ def _definition(
         loss = BalancedLoss(likelihood, _Labels(target, weight), loss.strength)
     share = torch.ones(len(pred), dtype=D64) if weight is None else weight
     share = likelihood.unit * share / share.sum()
-    plain, raw = _Rows(loss), likelihood.raw.detach()
+    scale = likelihood.raw.detach().clone().requires_grad_()
+    plain, state = _Rows(loss), {f"loss.likelihood.{likelihood.symbol}": scale}
     parts = []
     for rows in torch.arange(len(pred)).split(8192):
-        x, y = pred[rows].detach().requires_grad_(), target[rows]
-
-        def added(scale: Tensor, rows=rows, x=x, y=y) -> Tensor:
-            state = {f"loss.likelihood.{likelihood.symbol}": scale}
-            return torch.func.functional_call(plain, state, (x, y)) * share[rows]
-
-        value, to_scale = torch.func.jvp(added, (raw,), (torch.ones_like(raw),))  # pyright: ignore
-        (to_pred,) = torch.autograd.grad(added(raw).sum(), x)
+        x, y, part = pred[rows].detach().requires_grad_(), target[rows], share[rows]
+        value = torch.func.functional_call(plain, state, (x, y)) * part
+        ones = torch.ones_like(value, requires_grad=True)  # their gradient: each row's own share
+        to_pred, total = torch.autograd.grad((value * ones).sum(), [x, scale], create_graph=True)
+        (to_scale,) = torch.autograd.grad(total, ones)
         log_p = likelihood.log_prob(y, x)
-        (term,) = torch.autograd.grad((log_p * share[rows]).sum(), x)
+        (term,) = torch.autograd.grad((log_p * part).sum(), x)
         energy = log_p.abs() + loss.prior.log_evidence(likelihood, x, y).abs()
         gradients = to_pred[:, 0], to_scale, term[:, 0].abs() + to_pred[:, 0].abs()
         parts.append([t.detach() for t in (value, *gradients, energy)])

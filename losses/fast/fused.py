@@ -202,25 +202,21 @@ def _loss(
         value, residual, sigma_slope = evidence(x)
         r = x - target
         if strength != 1:
-            value, residual, sigma_slope = (
-                strength * value,
-                strength * residual,
-                strength * sigma_slope,
-            )
+            value, residual, sigma_slope = (strength * t for t in (value, residual, sigma_slope))
         to_pred = (r - residual).mul_(2 * portion)
         if dims == 1 and not learned:
             rows = torch.addcmul(value, r, r, value=0.5 / var)
-            return [_mean(rows, portion) * (2 * var), to_pred]
+            return [_mean(rows, portion, 2 * var), to_pred]
         square = r * r
         energy = square if dims == 1 else square.sum(-1, keepdim=True)
-        loss = _mean(torch.add(value, energy, alpha=0.5 / var), portion) * (2 * var)
+        loss = _mean(torch.add(value, energy, alpha=0.5 / var), portion, 2 * var)
         if not learned:
             return [loss, to_pred]
         if per_dimension:
             rows = torch.sub(sigma_slope, square, alpha=1 / var)  # (N, D)
             return [loss, to_pred, (rows * portion).sum(0) * (2 * s)]
         rows = torch.sub(sigma_slope.sum(-1, keepdim=True), energy, alpha=1 / var)
-        return [loss, to_pred, _mean(rows, portion) * (2 * s)]
+        return [loss, to_pred, _mean(rows, portion, 2 * s)]
 
     if weight is not None:
         weight = weight.to(x)  # before it is summed: low precision may have no such number
@@ -243,8 +239,10 @@ def _loss(
     return loss, to_pred, to_sigma
 
 
-def _mean(rows: Tensor, portion: Tensor | float) -> Tensor:
-    return rows.sum() * portion if isinstance(portion, float) else (rows * portion).sum()
+def _mean(rows: Tensor, portion: Tensor | float, unit: float) -> Tensor:
+    if isinstance(portion, float):
+        return rows.sum() * (portion * unit)
+    return (rows * portion).sum() * unit
 
 
 class Attach(torch.autograd.Function):

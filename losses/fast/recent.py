@@ -20,7 +20,7 @@ _entries: deque[tuple[tuple, list[np.ndarray], object]] = deque(maxlen=8)
 
 def recent(tensors: tuple[Tensor, ...], key: tuple, make: Callable[[], T]) -> T:
     """make(), which depends on nothing but the tensors' numbers (on the CPU) and the key."""
-    arrays = [t.detach().numpy() for t in tensors]
+    arrays = [t.numpy() for t in tensors]
     small = [a.tobytes() for a in arrays if a.nbytes <= SMALL]
     large = [a for a in arrays if a.nbytes > SMALL]
     key = (*key, *((t.shape, t.dtype) for t in tensors), *small)
