@@ -13,9 +13,10 @@ Two things keep an outlier from hiding the others, and rounding from looking lik
 
 - A row whose energy |log p| is so large that float64 does not know the shares of the components to
   `BLUR` is judged by its own gradient, and its gradient is not "the largest". Such rows are `far`.
-- A gradient is a difference of two terms, likelihood and evidence. Where they cancel, ten roundings
-  of the larger term are no difference. A setting in which this decides, because the gradients of
-  all of its rows cancel, is counted as `cancelled`.
+- A gradient is a difference of two terms, likelihood and evidence. The definition itself knows a
+  term only to the rounding of the energies in its exponents. Where the terms cancel, so much is no
+  difference. A setting in which this decides, because the gradients of all of its rows cancel (to
+  nothing, far outside of the labels), is counted as `cancelled`.
 """
 
 import math
@@ -63,7 +64,7 @@ def _judge(
     known = EPS * rows["energy"] <= BLUR
     largest = rows["pred"].abs()[known].max() if known.any() else torch.tensor(0.0, dtype=D64)
     own = rows["pred"].abs().clamp(min=largest)
-    rounding = 10 * EPS * rows["term"] / TOLERANCE
+    rounding = EPS * rows["energy"].clamp(min=10) * rows["term"] / TOLERANCE
     off = {
         "value": (value - rows["value"].sum()).abs() / rows["value"].abs().sum(),
         "pred": ((ours[0][:, 0] - rows["pred"]).abs() / own.maximum(rounding)).max(),
