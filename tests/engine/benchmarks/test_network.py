@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine import checkpoint, runs
+from engine import checkpoint, identity, runs
 from engine.benchmarks.bodies.network import save
+from engine.run import composed
 from models.hmr import LiteHMR
 
 
@@ -38,3 +39,24 @@ def test_a_diverged_run_is_not_kept(tmp_path: Path):
     runs.finish(tmp_path, content)
     with pytest.raises(FileNotFoundError, match="or the run diverged"):
         save(tmp_path, tmp_path / "network.pt")
+
+
+def test_another_network_makes_another_run(bodies: Path, tmp_path: Path):
+    file, found = tmp_path / "network.pt", []
+    place = [f"paths.data={bodies}", f"paths.pose_network={file}"]
+    cfg = composed("train", ["experiment=ihmr/spin", "preset=laptop", "paths=mini", *place])
+    for content in (b"one", b"another"):
+        file.write_bytes(content)
+        found.append(identity.parts(cfg))
+    assert [part for part in found[0] if found[0][part] != found[1][part]] == ["files"]
+
+
+def test_the_network_of_the_repository_fits_the_preset():
+    cfg = composed("train", ["experiment=ihmr/spin", "preset=laptop", "paths=mini"])
+    assert cfg.trainer.epochs == 0  # it is taken as it is
+    settings = {key: value for key, value in cfg.model.items() if key not in ("_target_", "mean")}
+    model = LiteHMR(**settings | {"pretrained": False})
+    content = torch.load(cfg.model.weights, weights_only=True)
+    assert set(content["about"]) == {"metrics", "seed", "meta"}
+    assert Path(cfg.model.weights).stat().st_size < 4e6
+    torch.testing.assert_close(model.fc1.weight, content["state_dict"]["fc1.weight"].float())
