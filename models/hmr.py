@@ -126,41 +126,34 @@ class LiteHMR(MeshRegressor):
 
     A body's pose is where its parts are, so the grid of features is kept: 112 channels at a
     sixteenth of the picture's side, averaged to grid x grid cells. They are standardised before
-    the regressor, which learns much faster so. Nothing is dropped while the trunk learns. In stage
-    2 some features are: a regressor that fits its few training samples too well leaves residuals
-    far smaller than its errors, and sigma with them.
+    the regressor, which learns much faster so.
 
     Arguments:
         pretrained: ImageNet's weights.
         grid: cells a side.
-        feature_dropout: the share of the features that is dropped, in stage 2.
-        dropout: after each of the regressor's two layers, in stage 2.
         kept: blocks that keep ImageNet's weights, with the layer before them. The first ones see
             edges and colours, and are where most of the time goes.
         weights: a file of scripts/save_network.py to start from, or None.
         (the others: see MeshRegressor)
     """
 
-    head_names = (*MeshRegressor.head_names, "norm", "drop0")
+    head_names = (*MeshRegressor.head_names, "norm")
 
     def __init__(
         self,
         pretrained: bool,
         grid: int,
-        feature_dropout: float,
-        dropout: float,
         kept: int,
         weights: str | Path | None = None,
         **options,
     ):
-        super().__init__(112 * grid * grid, dropout=0.0, **options)
+        super().__init__(112 * grid * grid, **options)
         self.grid, self.kept = grid, kept
-        self.later = feature_dropout, dropout, dropout
         self.trunk = EfficientNetLite0(1, pretrained).trunk
         del self.trunk._blocks[11:], self.trunk._conv_head, self.trunk._bn1
         for part in self._first():
             part.requires_grad_(False)
-        self.norm, self.drop0 = nn.BatchNorm1d(self.width, affine=False), nn.Dropout(0.0)
+        self.norm = nn.BatchNorm1d(self.width, affine=False)
         if weights is not None:
             fill(self, weights, "lite")
 
@@ -168,11 +161,6 @@ class LiteHMR(MeshRegressor):
         """What keeps its weights, and the statistics of its batch-norm."""
         trunk = self.trunk
         return [trunk._conv_stem, trunk._bn0, trunk._swish, *trunk._blocks[: self.kept]]
-
-    def freeze(self, freeze_bn: bool) -> Self:
-        for layer, share in zip((self.drop0, self.drop1, self.drop2), self.later, strict=True):
-            layer.p = share
-        return super().freeze(freeze_bn)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -190,4 +178,4 @@ class LiteHMR(MeshRegressor):
         return functional.adaptive_avg_pool2d(x, self.grid).flatten(1)
 
     def head(self, features: Tensor) -> Bodies:
-        return super().head(self.drop0(self.norm(features)))
+        return super().head(self.norm(features))

@@ -12,7 +12,7 @@ from models.hmr import LiteHMR
 
 
 def network(weights: Path | None = None) -> LiteHMR:
-    return LiteHMR(False, 2, 0.5, 0.5, 3, weights, hidden=16)
+    return LiteHMR(False, 2, 3, weights, hidden=16)
 
 
 def test_a_run_is_kept_as_a_small_file(tmp_path: Path):
