@@ -122,45 +122,60 @@ class HMR(MeshRegressor):
 
 
 class LiteHMR(MeshRegressor):
-    """EfficientNet-Lite0's middle layers, ImageNet weights kept as they are: for a laptop.
+    """EfficientNet-Lite0's middle layers, from ImageNet's weights: for a laptop.
 
     A body's pose is where its parts are, so the grid of features is kept: 112 channels at a
     sixteenth of the picture's side, averaged to grid x grid cells. They are standardised before
-    the regressor, which learns much faster so, and some are dropped: a regressor that fits its few
-    training samples too well leaves residuals far smaller than its errors, and sigma with them.
+    the regressor, which learns much faster so.
 
     Arguments:
         pretrained: ImageNet's weights.
         grid: cells a side.
-        feature_dropout: the share of the features that is dropped.
+        kept: blocks that keep ImageNet's weights, with the layer before them. The first ones see
+            edges and colours, and are where most of the time goes.
+        weights: a file of scripts/save_network.py to start from, or None.
         (the others: see MeshRegressor)
     """
 
-    head_names = (*MeshRegressor.head_names, "norm", "drop0")
+    head_names = (*MeshRegressor.head_names, "norm")
 
-    def __init__(self, pretrained: bool, grid: int, feature_dropout: float, **options):
+    def __init__(
+        self,
+        pretrained: bool,
+        grid: int,
+        kept: int,
+        weights: str | Path | None = None,
+        **options,
+    ):
         super().__init__(112 * grid * grid, **options)
-        self.grid = grid
+        self.grid, self.kept = grid, kept
         self.trunk = EfficientNetLite0(1, pretrained).trunk
         del self.trunk._blocks[11:], self.trunk._conv_head, self.trunk._bn1
-        self.trunk.requires_grad_(False)
-        self.norm, self.drop0 = (
-            nn.BatchNorm1d(self.width, affine=False),
-            nn.Dropout(feature_dropout),
-        )
+        for part in self._first():
+            part.requires_grad_(False)
+        self.norm = nn.BatchNorm1d(self.width, affine=False)
+        if weights is not None:
+            fill(self, weights, "lite")
+
+    def _first(self) -> list[nn.Module]:
+        """What keeps its weights, and the statistics of its batch-norm."""
+        trunk = self.trunk
+        return [trunk._conv_stem, trunk._bn0, trunk._swish, *trunk._blocks[: self.kept]]
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        self.trunk.eval()
+        for part in self._first():
+            part.eval()
         return self
 
-    @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, 112 grid^2)."""
-        x = self.trunk._swish(self.trunk._bn0(self.trunk._conv_stem(x)))
-        for block in self.trunk._blocks:
+        with torch.no_grad():
+            for part in self._first():
+                x = part(x)
+        for block in self.trunk._blocks[self.kept :]:
             x = block(x)
         return functional.adaptive_avg_pool2d(x, self.grid).flatten(1)
 
     def head(self, features: Tensor) -> Bodies:
-        return super().head(self.drop0(self.norm(features)))
+        return super().head(self.norm(features))

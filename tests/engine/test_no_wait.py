@@ -115,7 +115,7 @@ def test_coordinates_of_poses(kind: str, bodies: Path, tmp_path: Path):
 MODELS = {
     "resnet": lambda: ResNet(18, smoothing=SMOOTHING),
     "depth": lambda: DepthNet(18, smoothing=SMOOTHING),
-    "lite hmr": lambda: LiteHMR(pretrained=False, grid=4, feature_dropout=0.5),
+    "lite hmr": lambda: LiteHMR(pretrained=False, grid=4, kept=3),
 }
 
 

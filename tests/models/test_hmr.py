@@ -1,6 +1,7 @@
 """SPIN's layout loads with no key missing or unexpected, and the regressor starts at the mean."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,16 +89,48 @@ def test_a_likelihood_of_another_width():
         MeshRegressor(8, outputs=50)
 
 
-def test_the_small_network_keeps_its_trunk_and_learns_its_head():
-    model = LiteHMR(pretrained=False, hidden=16, grid=2, feature_dropout=0.5).train()
+def small(**options: Any) -> LiteHMR:
+    torch.manual_seed(0)
+    return LiteHMR(pretrained=False, hidden=16, grid=2, kept=3, **options).train()
+
+
+def test_the_small_network_learns_through_its_trunk_and_keeps_the_first_blocks():
+    model = small()
     assert model.width == 112 * 4
+    x = torch.randn(4, 3, 64, 64)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    rotations, shape, camera = model(x)
+    assert (rotations.shape, shape.shape, camera.shape) == ((4, 24, 3, 3), (4, 10), (4, 3))
+    (rotations.sum() + shape.square().sum() + camera.sum()).backward()
+    first = ("trunk._conv_stem", "trunk._bn0", *(f"trunk._blocks.{i}." for i in range(3)))
+    for key, parameter in model.named_parameters():
+        assert (parameter.grad is None) == key.startswith(first), key
+    after = model.state_dict()
+    moved = {key for key in before if not torch.equal(before[key], after[key])}
+    assert any(key.startswith("trunk._blocks.3.") for key in moved)  # statistics of batch-norm
+    assert not any(key.startswith(first) for key in moved)
+
+
+def test_stage_two_of_the_small_network_learns_its_head():
+    model = small()
+    features = model.features(torch.randn(4, 3, 64, 64)).detach()
+    model.freeze(freeze_bn=True).train()
     assert not any(module.training for module in model.trunk.modules())
-    rotations, shape, camera = model(torch.randn(2, 3, 64, 64))
-    assert (rotations.shape, shape.shape, camera.shape) == ((2, 24, 3, 3), (2, 10), (2, 3))
     learned = {key.split(".")[0] for key, p in model.named_parameters() if p.requires_grad}
     assert learned == {"fc1", "fc2", "decpose", "decshape", "deccam"}
-    features = model.features(torch.randn(2, 3, 64, 64))
-    assert features.shape == (2, model.width)
     before = model.norm.num_batches_tracked.clone()
-    model.freeze(freeze_bn=True).train().head(features)
+    model.head(features)
     assert model.norm.num_batches_tracked == before + 1  # the standardisation is the head's
+
+
+def test_the_small_network_starts_from_a_file(tmp_path: Path):
+    model = small()
+    with torch.no_grad():
+        model.fc1.weight.add_(1)
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "one.pt")
+    again = small(weights=tmp_path / "one.pt")
+    x = torch.randn(2, 3, 64, 64)
+    for ours, theirs in zip(again.eval()(x), model.eval()(x), strict=True):
+        assert torch.equal(ours, theirs)
+    with pytest.raises(ValueError, match=r"one\.pt: fc1\.weight has shape .* another architecture"):
+        LiteHMR(False, 2, 3, tmp_path / "one.pt", hidden=8)

@@ -25,6 +25,7 @@ from engine.benchmarks.bodies.poses import PoseLoss
 from engine.benchmarks.bodies.terms import Released, Spin
 from engine.log import Log
 from engine.task import indices_where
+from losses import Flat
 from models.rotations import matrix_from_6d
 from models.smpl import SMPL, project
 
@@ -43,11 +44,14 @@ class MeshRecovery(nn.Module):
         scale: {"keypoints", "joints", "pose", "shape", "camera"}: the weights of the terms.
         overshoot: stop when predicted poses stray from the mean pose more than this many times as
             far as the labels do, in squares.
+        warmup: epochs in which they may: a network that starts from another task's weights first
+            has to find the size of a pose.
         collapse: stop when sigma falls below this.
         weights: sample weights, of which there are none here.
         cached: the inputs are features already.
     """
 
+    epochs: Tensor
     spread: Tensor
 
     def __init__(
@@ -58,6 +62,7 @@ class MeshRecovery(nn.Module):
         terms: Spin | Released,
         scale: dict[str, float],
         overshoot: float,
+        warmup: int,
         collapse: float,
         weights: None = None,
         cached: bool = False,
@@ -65,7 +70,8 @@ class MeshRecovery(nn.Module):
         super().__init__()
         self.model, self.loss, self.body, self.cached = model, loss, body, cached
         self.counting, self.scale = terms, dict(scale)
-        self.overshoot, self.collapse = overshoot, collapse
+        self.overshoot, self.warmup, self.collapse = overshoot, warmup, collapse
+        self.register_buffer("epochs", torch.zeros((), dtype=torch.long))  # that are over
         self.register_buffer("spread", torch.zeros(2), persistent=False)  # of pred, of target
         self.host_body = (copy.deepcopy(body),)  # a tuple, so that it stays on the host
 
@@ -136,12 +142,15 @@ class MeshRecovery(nn.Module):
 
     def end_epoch(self) -> None:
         """Stop a run that diverges, by name, instead of reporting it."""
+        self.epochs += 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(self.spread)
         ratio = float(self.spread[0] / self.spread[1].clamp(min=1e-9))
         self.spread.zero_()
         advice = f"Lower loss.strength, which is {self.loss.strength:g}, or balance a subspace."
-        if ratio > self.overshoot:
+        if isinstance(self.loss.prior, Flat):  # nothing is balanced
+            advice = "Lower optim.optimizer.lr, set trainer.clip, or raise objective.warmup."
+        if ratio > self.overshoot and self.epochs > self.warmup:
             raise FloatingPointError(
                 f"the predicted poses overshoot: they stray {ratio:.2f} times as far from the mean "
                 f"pose as the labels do, in squares; at most {self.overshoot} is allowed. {advice}"

@@ -103,7 +103,7 @@ def test_fits_count_where_they_reproject(bodies: Path, batch: dict):
 
 
 def test_a_diverging_run_is_named(bodies: Path, batch: dict):
-    whole = objective(bodies, "bmc", "choose=null")
+    whole = objective(bodies, "bmc", "choose=null", "objective.warmup=0")
     whole(batch)
     whole.end_epoch()
     whole.overshoot = 2.0
@@ -114,6 +114,22 @@ def test_a_diverging_run_is_named(bodies: Path, batch: dict):
         whole.loss.likelihood.sigma.fill_(0.001)  # pyright: ignore[reportCallIssue]
     with pytest.raises(FloatingPointError, match=r"sigma collapsed to 0\.001, below"):
         whole.end_epoch()
+
+
+def test_a_network_that_learns_poses_may_overshoot_at_first(bodies: Path):
+    """Without a prior there is no strength to lower; the first epochs are not judged."""
+    whole = objective(bodies, "spin", "objective.warmup=2", "objective.overshoot=2")
+    for _ in range(2):
+        whole.spread += torch.tensor([50.0, 10.0])
+        whole.end_epoch()
+        assert not whole.spread.any()  # each epoch is judged on its own
+    resumed = objective(bodies, "spin", "objective.warmup=2", "objective.overshoot=2")
+    resumed.load_state_dict(whole.state_dict())
+    whole = resumed  # a run that goes on knows how many epochs are over
+    whole.spread += torch.tensor([50.0, 10.0])
+    with pytest.raises(FloatingPointError, match=r"stray 5\.00 times.*Lower optim") as error:
+        whole.end_epoch()
+    assert "strength" not in str(error.value)
 
 
 def test_a_diverged_strength_is_left_out(bodies: Path, tmp_path: Path, monkeypatch):

@@ -1,0 +1,30 @@
+"""A network that has learnt poses as a file of a few megabytes, for models.LiteHMR(weights=)."""
+
+import io
+from pathlib import Path
+
+import torch
+
+from datasets.files import whole
+from engine import build, runs
+
+
+def save(run: Path, path: Path) -> None:
+    """Write the best epoch's network of a finished run, and what made it and reached what.
+
+    The weights are rounded to half precision, which halves the file; what is of one dimension
+    (batch-norm, biases) is small, and stays as it is.
+    """
+    done = runs.finished(run)
+    if done is None or done.get("divergence"):
+        raise FileNotFoundError(
+            f"{run}: expected the folder of a finished run, which train.py printed; there is no "
+            "metrics.json in it, or the run diverged."
+        )
+    state = build.run_state(run / "checkpoints" / "best.pt")
+    half = {key: v.half() if v.ndim > 1 else v for key, v in state.items()}
+    about = {key: done[key] for key in ("metrics", "seed", "meta")}
+    buffer = io.BytesIO()
+    torch.save({"state_dict": half, "about": about}, buffer)
+    with whole(path) as file:
+        file.write(buffer.getbuffer())
