@@ -56,7 +56,8 @@ def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
         errors = {row: error_per_label(runs[row], label) for row in runs}
         for row, ax in zip(others, axes, strict=True):
             gain_per_label(row, errors[baseline] - errors[row], train, label, ax)
-        axes[-1].set_xlabel(label.title)
+        ends = label.bins(test.min()) - label.step, label.bins(test.max()) + label.step
+        axes[-1].set(xlabel=label.title, xlim=ends)  # no further than can be tested
         unit = f" ({label.unit})" if label.unit else ""
         gains.supylabel(f"gain in bMAE over {baseline}{unit}", fontsize=9)
         gains.tight_layout(h_pad=0.4)
