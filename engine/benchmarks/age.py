@@ -86,7 +86,7 @@ def label_histograms(train: NDArray, test: NDArray, label: Label, ax: Axes) -> A
         else:
             ax.bar(bins, counts, width=label.step, color=shade, label=name)
     ax.set(yscale="log", xlabel=label.title, ylabel=label.samples)
-    ax.legend()
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return ax
 
 
