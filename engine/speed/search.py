@@ -64,22 +64,29 @@ def _judge(
     known = EPS * rows["energy"] <= BLUR
     largest = rows["pred"].abs()[known].max() if known.any() else torch.tensor(0.0, dtype=D64)
     own = rows["pred"].abs().clamp(min=largest)
-    rounding = EPS * rows["energy"].clamp(min=10) * rows["term"] / TOLERANCE
+    blur = EPS * rows["energy"].clamp(min=10) / TOLERANCE
+    rounding = blur * rows["term"]
     off = {
-        "value": (value - rows["value"].sum()).abs() / rows["value"].abs().sum(),
-        "pred": ((ours[0][:, 0] - rows["pred"]).abs() / own.maximum(rounding)).max(),
+        "value": _relative(value - rows["value"].sum(), rows["value"].abs().sum()),
+        "pred": _relative(ours[0][:, 0] - rows["pred"], own.maximum(rounding)).max(),
     }
     if len(inputs) > 1:
-        off["scale"] = (ours[1] - rows["scale"].sum()).abs() / rows["scale"].abs().sum()
+        size = rows["scale"].abs().sum().maximum((blur * rows["scale_term"]).sum())
+        off["scale"] = _relative(ours[1] - rows["scale"].sum(), size)
     off = {k: v.item() if v.isfinite() else math.inf for k, v in off.items()}
     return off, not bool(known.all()), bool((rounding > own)[known].any())
+
+
+def _relative(difference: Tensor, size: Tensor) -> Tensor:
+    """How large a difference is; none is none, whatever the size."""
+    return torch.where(difference == 0, 0.0, difference.abs() / size)
 
 
 def _definition(
     loss: BalancedLoss, pred: Tensor, target: Tensor, weight: Tensor | None
 ) -> dict[str, Tensor]:
     """Theorem 1: what each row adds to the loss and to its gradients to pred and to the scale, the
-    size of the two terms in the gradient to pred, and of the row's energies, (N,) each.
+    size of the two terms in each of these gradients, and of the row's energies, (N,) each.
     """
     likelihood: Any = loss.likelihood
     if isinstance(loss.prior, Batch):  # every chunk of rows against all labels
@@ -96,11 +103,14 @@ def _definition(
         to_pred, total = torch.autograd.grad((value * ones).sum(), [x, scale], create_graph=True)
         (to_scale,) = torch.autograd.grad(total, ones)
         log_p = likelihood.log_prob(y, x)
-        (term,) = torch.autograd.grad((log_p * part).sum(), x)
+        term, total = torch.autograd.grad(
+            (log_p * part * ones).sum(), [x, likelihood.raw], create_graph=True
+        )
+        (scale_term,) = torch.autograd.grad(total, ones)
         energy = log_p.abs() + loss.prior.log_evidence(likelihood, x, y).abs()
-        gradients = to_pred[:, 0], to_scale, term[:, 0].abs() + to_pred[:, 0].abs()
-        parts.append([t.detach() for t in (value, *gradients, energy)])
-    names = ("value", "pred", "scale", "term", "energy")
+        terms = term[:, 0].abs() + to_pred[:, 0].abs(), scale_term.abs() + to_scale.abs()
+        parts.append([t.detach() for t in (value, to_pred[:, 0], to_scale, *terms, energy)])
+    names = ("value", "pred", "scale", "term", "scale_term", "energy")
     return dict(zip(names, (torch.cat(part) for part in zip(*parts, strict=True)), strict=True))
 
 
@@ -172,7 +182,7 @@ class Draw:
         smooth = width / self.log(0.5, 4)
         scale = self.one_of(*[smooth] * 8, self.log(1e-3, 1), self.log(1, 1e3))
         name = self.one_of(*["Gaussian"] * 18, "Laplace", "Huber")
-        over = self.one_of(*["bins", "bins", "mixture"] * 4, "batch", "flat")
+        over = self.one_of(*["bins", "bins", "mixture"] * 6, "batch", "flat")
         scale = max(scale, 1.1e-3)
         makers = {
             "Gaussian": lambda: Gaussian(torch.tensor(scale, dtype=D64), True),
