@@ -39,7 +39,7 @@ def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
         errors = {row: error_per_age(runs[row]) for row in runs}
         for row, ax in zip(others, axes, strict=True):
             gain_per_age(row, errors[baseline] - errors[row], train, ax)
-        axes[-1].set_xlabel("age")
+        axes[-1].set(xlabel="age", xlim=(-1, test.max() + 1))  # no further than can be tested
         gains.supylabel(f"gain in bMAE over {baseline} (years)", fontsize=9)
         gains.tight_layout(h_pad=0.4)
 
@@ -67,7 +67,7 @@ def label_histograms(train: NDArray, test: NDArray, ax: Axes) -> Axes:
         else:
             ax.bar(ages, counts, width=1, color=shade, label=name)
     ax.set(yscale="log", xlabel="age", ylabel="images")
-    ax.legend()
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return ax
 
 
