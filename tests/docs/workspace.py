@@ -30,7 +30,7 @@ def write(folder: Path, faces: Path, rooms: Path, bodies: Path) -> Path:
     """The folder to be in, and beside it a clone; the datasets are in data/."""
     here, data = folder / "checkout", folder / "checkout" / "data"
     data.mkdir(parents=True)
-    for name in ("imdb_wiki", "utkface"):
+    for name in ("imdb_wiki", "wiki", "utkface"):
         shutil.copytree(faces / "imdb_wiki", data / name)
     (data / "utkface/imdb_wiki.csv").rename(data / "utkface/utkface.csv")
     shutil.copytree(rooms / "nyud2", data / "nyud2")
@@ -38,9 +38,10 @@ def write(folder: Path, faces: Path, rooms: Path, bodies: Path) -> Path:
     write_other_bodies(data)
     for index, age in enumerate([20, 20, 20, 70, 70, 70]):
         write_jpeg(data / f"agedb/{index}_Name_{age}_m.jpg", 40, 40, seed=index)
-    write_people(data / "imdb_wiki", "imdb", IMDB[:3])
-    for path, *_ in IMDB[:3]:
-        write_jpeg(data / "imdb_wiki/imdb_crop" / path, 20, 20, seed=0)
+    for root in (data / "imdb_wiki", data / "wiki"):
+        write_people(root, "imdb", IMDB[:3])
+        for path, *_ in IMDB[:3]:
+            write_jpeg(root / "imdb_crop" / path, 20, 20, seed=0)
     write_tables(here)
     write_sentences(here / "imbalanced-regression/sts-b-dir/glue_data/STS-B")
     write_pairs(data / "vectors")
