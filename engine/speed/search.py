@@ -98,13 +98,13 @@ def _definition(
     parts = []
     for rows in torch.arange(len(pred)).split(8192):
         x, y, part = pred[rows].detach().requires_grad_(), target[rows], share[rows]
-        value = torch.func.functional_call(plain, state, (x, y)) * part
+        value, log_p = torch.func.functional_call(plain, state, (x, y))
+        value = value * part
         ones = torch.ones_like(value, requires_grad=True)  # their gradient: each row's own share
         to_pred, total = torch.autograd.grad((value * ones).sum(), [x, scale], create_graph=True)
         (to_scale,) = torch.autograd.grad(total, ones)
-        log_p = likelihood.log_prob(y, x)
         term, total = torch.autograd.grad(
-            (log_p * part * ones).sum(), [x, likelihood.raw], create_graph=True
+            (log_p * part * ones).sum(), [x, scale], create_graph=True
         )
         (scale_term,) = torch.autograd.grad(total, ones)
         energy = log_p.abs() + loss.prior.log_evidence(likelihood, x, y).abs()
@@ -115,14 +115,14 @@ def _definition(
 
 
 class _Rows(torch.nn.Module):
-    """Theorem 1 row by row, as a module."""
+    """Theorem 1 row by row, as a module, and its first term."""
 
     def __init__(self, loss: BalancedLoss):
         super().__init__()
         self.loss = loss
 
-    def forward(self, pred: Tensor, target: Tensor) -> Tensor:
-        return self.loss.rows(pred, target)
+    def forward(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return self.loss.rows(pred, target), self.loss.likelihood.log_prob(target, pred)
 
 
 class _Labels(Batch):
