@@ -25,7 +25,7 @@ ALWAYS = ("engine.train",)
 ASIDE = (
     *("datasets.files", "datasets.manifest", "datasets.arrays", "datasets.hdf5"),
     *("engine", "engine.code", "engine.log", "engine.provenance", "engine.records", "engine.run"),
-    *("engine.runs", "engine.settings", "engine.signatures", "engine.targets"),
+    *("engine.rules", "engine.runs", "engine.settings", "engine.signatures", "engine.targets"),
 )
 TABLES = "engine.tables"  # nor does anything in there
 

@@ -132,7 +132,7 @@ def _nearest(error: BaseException) -> str:
     found = re.search(r"[Cc]ould not override '([\w.]+)'", str(error))
     if found is None:
         return ""
-    from engine.settings import TRAIN
+    from engine.rules import TRAIN
 
     near = difflib.get_close_matches(found[1], [name for name in TRAIN if name != found[1]], 1)
     return f" There is no such setting; did you mean {near[0]}?" if near else " No such setting."
