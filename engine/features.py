@@ -1,104 +1,36 @@
 """A frozen backbone is a function of the image, so its features are computed once and stored.
 
-    features (V, N, ...)        of V augmented views of N images
-    target, mask (V, N, ...)    an augmentation may change the label as well (a mirrored pose)
-    sums (V, N)                 CRC-32 of each row, compared whenever it is read
-
-Epoch e of a head's training then reads view e mod V of its batch instead of running the backbone.
-The tables are HDF5 files in a folder whose name is a hash of what they depend on: the backbone's
-checkpoint (or its weights, where it is frozen from the start), the dataset and its transform, the
-views. Where part of the training maps may be held out, all are in the table and a split reads its
-own rows. They are made shard by shard, each written whole, so an interrupted extraction goes on
-where it stopped; several ranks share the shards.
+The tables (feature_table.py) are HDF5 files in a folder whose name is a hash of what they depend
+on: the backbone's checkpoint (or its weights, where it is frozen from the start), the dataset and
+its transform, the views. Where part of the training maps may be held out, all are in the table and
+a split reads its own rows. They are made shard by shard, each written whole, so an interrupted
+extraction goes on where it stopped; several ranks share the shards.
 """
 
 import hashlib
 import math
 import shutil
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from omegaconf import DictConfig
-from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from datasets import hdf5
 from datasets.files import whole
 from engine import build, code, identity, records, targets
 from engine.batches import Key, Keyed, loader
+from engine.feature_table import SUMS, FeatureTable, array_of, names_of, opened, row_sums
 from engine.log import say
 from engine.runs import locked
 
 SHARD = 2048  # images
-ABOUT, SUMS = "about.json", "sums"
-
-
-class FeatureTable(Dataset):
-    """A cached split: asked for keys (epoch, index) of one epoch, it gives their batch at once.
-
-    Only the view of the current epoch is in memory; without `resident`, only the batch is.
-    `rows` are the table's rows that make up the split, by default all of them.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        size: int,
-        rows: Sequence[int] | None = None,
-        resident: bool = True,
-    ):
-        self.path, self.resident, self.rows = path, resident, rows
-        self.view = -1
-        self.tables: dict[str, torch.Tensor] = {}
-        with opened(path) as file:
-            self.views, found = _array(file, "features").shape[:2]
-            self.sums = np.asarray(file[SUMS])
-        self.size = size
-        if size != (found if rows is None else len(rows)):
-            raise ValueError(
-                f"{path}: holds features of {found} images, the split has {size}. {_advice(path)}"
-            )
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitems__(self, keys: Sequence[Key]) -> dict[str, Any]:
-        view, index = keys[0][0] % self.views, torch.tensor([index for _, index in keys])
-        if self.resident:
-            self._open(view)
-            rows = {name: table[index] for name, table in self.tables.items()}
-        else:
-            rows = self._read(view, index.tolist())
-        return {"input": rows.pop("features").float(), **rows, "meta": {"index": index}}
-
-    def _open(self, view: int) -> None:
-        if view != self.view:
-            part = slice(None) if self.rows is None else list(self.rows)
-            self.tables = self._checked(view, part)
-            self.view = view
-
-    def _read(self, view: int, index: list[int]) -> dict[str, torch.Tensor]:
-        """Rows straight from the file; evaluation asks for them in rising order, as HDF5 must."""
-        return self._checked(view, index)
-
-    def _checked(self, view: int, rows: Any) -> dict[str, torch.Tensor]:
-        """Rows of all tables, each row compared with its checksum."""
-        with opened(self.path) as file:
-            found = {k: np.asarray(_array(file, k)[view, rows]) for k in _names(file)}
-        wrong = row_sums(found) != self.sums[view, rows]
-        if wrong.any():
-            raise ValueError(
-                f"{self.path}: {int(wrong.sum())} of {len(wrong)} rows are damaged. "
-                f"{_advice(self.path)}"
-            )
-        return {name: torch.from_numpy(array) for name, array in found.items()}
+ABOUT = "about.json"
 
 
 def tables(
@@ -144,33 +76,6 @@ def forget_stale(folder: Path, made_from: dict[str, str]) -> None:
         say(f"{folder}: features made again, as {' and '.join(changed)} changed")
         for path in [*folder.glob("*.h5"), *folder.glob("*.parts")]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def opened(path: Path) -> Any:
-    """A table, open to be read; one that is damaged is named."""
-    try:
-        file = h5py.File(path)
-        if SUMS in file and "features" in file:
-            return file
-        file.close()
-        raise ValueError(f"{path}: expected features with checksums. {_advice(path)}")
-    except OSError as error:
-        raise ValueError(f"{path}: cut off or damaged ({error}). {_advice(path)}") from error
-
-
-def _advice(path: Path) -> str:
-    return f"Remove {path} and start the same command again: it is made again."
-
-
-def row_sums(arrays: Mapping[str, NDArray]) -> NDArray[np.uint32]:
-    """(N,) CRC-32 of each row over all arrays (N, ...), by name."""
-    rows = [np.ascontiguousarray(arrays[name]) for name in sorted(arrays)]
-    flat = [array.reshape(len(array), -1).view(np.uint8) for array in rows]
-    sums = np.zeros(len(flat[0]), np.uint32)
-    for i in range(len(sums)):
-        for array in flat:
-            sums[i] = zlib.crc32(array[i], int(sums[i]))
-    return sums
 
 
 def _path(folder: Path, split: str, cfg: DictConfig) -> Path:
@@ -292,7 +197,7 @@ def _write(path: Path, arrays: Mapping[str, NDArray]) -> None:
 def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) -> None:
     """All shards as one file, then the shards go."""
     with opened(_part(parts, *shards[0])) as first:
-        arrays = {name: _array(first, name) for name in [*_names(first), SUMS]}
+        arrays = {name: array_of(first, name) for name in [*names_of(first), SUMS]}
         layout = {k: ((views, size, *a.shape[1:]), a.dtype) for k, a in arrays.items()}
     with whole(path) as file:
         offsets = hdf5.lay_out(file, layout, {})
@@ -301,16 +206,8 @@ def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) ->
                 for name, (shape, dtype) in layout.items():
                     row = dtype.itemsize * math.prod(shape[2:])
                     file.seek(offsets[name] + row * (view * size + start))
-                    file.write(np.ascontiguousarray(_array(part, name)).tobytes())
+                    file.write(np.ascontiguousarray(array_of(part, name)).tobytes())
     shutil.rmtree(parts)
-
-
-def _names(file: h5py.File) -> list[str]:
-    return [str(name) for name in file if name != SUMS]
-
-
-def _array(file: h5py.File, name: str) -> Any:
-    return file[name]
 
 
 def _part(parts: Path, view: int, start: int) -> Path:

@@ -9,7 +9,7 @@ import torch
 from lightning_fabric import Fabric
 
 from datasets import AgeDataset
-from engine import checkpoint, features
+from engine import checkpoint, feature_table, features
 from engine.run import make_fabric, run
 from tests.engine.tiny import SIZE, TinyNet, config, write_faces
 
@@ -82,8 +82,8 @@ def test_epochs_go_through_the_views(tmp_path: Path):
         file["features"] = np.arange(2 * 5 * 3).reshape(2, 5, 3)
         file["target"] = np.arange(2.0)[:, None, None] * 10 + np.arange(5.0)[:, None]
         views = [{name: file[name][view] for name in ("features", "target")} for view in (0, 1)]
-        file["sums"] = np.stack([features.row_sums(view) for view in views])
-    table = features.FeatureTable(tmp_path / "a.h5", 5)
+        file["sums"] = np.stack([feature_table.row_sums(view) for view in views])
+    table = feature_table.FeatureTable(tmp_path / "a.h5", 5)
     for epoch in (0, 1, 2):
         batch = table.__getitems__([(epoch, 4), (epoch, 1)])
         view = epoch % 2
@@ -92,7 +92,7 @@ def test_epochs_go_through_the_views(tmp_path: Path):
         assert batch["target"].tolist() == [[10 * view + 4.0], [10 * view + 1.0]]
         assert batch["meta"]["index"].tolist() == [4, 1]
     with pytest.raises(ValueError, match=r"a\.h5: holds features of 5 images, the split has 4"):
-        features.FeatureTable(tmp_path / "a.h5", 4)
+        feature_table.FeatureTable(tmp_path / "a.h5", 4)
 
 
 def test_the_table_is_keyed_by_the_backbone(faces: Path, tmp_path: Path):
