@@ -7,7 +7,6 @@
 Killed at any moment and started again, it goes on from `last.pt`; on a CPU to the same bits.
 """
 
-import math
 import time
 from multiprocessing import parent_process
 from pathlib import Path
@@ -22,11 +21,10 @@ from engine import build, checkpoint, features, generators, identity, targets
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
 from engine.evaluate import evaluate, save_draws, save_predictions
 from engine.follow import end_without
+from engine.health import LOWER, Health
 from engine.log import Log, brief
 from engine.provenance import meta
 from engine.runs import DRAWS, PREDICTIONS, finish
-
-LOWER = "Lower optim.optimizer.lr or optim.loss_lr, or raise the likelihood's floor."
 
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
@@ -111,8 +109,7 @@ class Loop:
         self.scheduler = build.scheduler(cfg, optimizer, self.order.steps)
         self.module, self.optimizer = fabric.setup(self.objective, optimizer)
         self.epoch, self.step, self.best, self.seconds = 0, 0, {"score": None, "epoch": None}, 0.0
-        self.broken = torch.full((), math.inf, device=fabric.device)  # the first such step
-        self.looks = fabric.device.type == "cpu"  # in each step: there it makes nobody wait
+        self.health = Health(fabric, self.objective, self.order.steps)
         generators.seed_all(cfg.seed, rank + 1)  # from here on each rank draws its own dropout
         self.log = Log(folder, active=False)
 
@@ -129,7 +126,7 @@ class Loop:
             self.keep_if_best(0.0)  # a released model, or a given checkpoint, taken as it is
         while self.epoch < epochs:
             self.train_epoch()
-            self.check()
+            self.health.check(self.epoch, self.step)
             self.objective.end_epoch()
             self.broadcast_buffers()
             report = self.validate()
@@ -166,15 +163,15 @@ class Loop:
             seen += size
             self.log.advance()
             if self.steps_done % self.log_every == 0:
-                self.check_loss()
+                self.health.check_loss()
                 now = time.perf_counter()
                 values = {"loss": float(loss), "samples_per_second": seen / (now - since)}
-                values |= self.objective.terms(*self.last[2:])
+                values |= self.health.terms()
                 values |= {f"lr/{i}": g["lr"] for i, g in enumerate(self.optimizer.param_groups)}
                 self.log.scalars({f"train/{k}": v for k, v in values.items()}, self.steps_done)
                 seen, since = 0, now
             if self.save_every and self.step % self.save_every == 0 and self.step < len(sizes):
-                self.check()
+                self.health.check(self.epoch, self.step)
                 self.save()
 
     def train_step(self, batches: Any, shares: list[float]) -> torch.Tensor:
@@ -189,74 +186,17 @@ class Loop:
             batch = self.to_device(next(batches))
             with self.fabric.no_backward_sync(self.module, enabled=part + 1 < len(shares)):
                 loss, pred = self.module(batch)
-                self.last = self.steps_done, loss.detach(), batch, pred.detach()  # for the terms
-                scale = share * self.fabric.world_size * self.note(loss.detach(), len(pred))
-                if self.looks:
-                    self.check_loss()
+                part_of_all = self.health.note(self.steps_done, loss.detach(), batch, pred.detach())
+                scale = share * self.fabric.world_size * part_of_all
                 self.fabric.backward(loss * scale)
             total = total + share * loss.detach()
         if self.clip is not None:
-            options: Any = {"max_norm": self.clip, "error_if_nonfinite": False}  # see `check`
+            options: Any = {"max_norm": self.clip, "error_if_nonfinite": False}  # see health.py
             self.fabric.clip_gradients(self.module, self.optimizer, **options)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.scheduler.step()
         return total
-
-    def note(self, loss: torch.Tensor, rows: int) -> torch.Tensor | float:
-        """Keep on the device whether a rank's loss is not finite, so that all of them stop; tell
-        the rows here over the rows of all ranks.
-        """
-        wrong, part = ~loss.isfinite(), 1.0
-        if self.fabric.world_size > 1:
-            counts = torch.stack([torch.full_like(loss, rows), wrong.to(loss)])
-            torch.distributed.all_reduce(counts)
-            wrong, part = counts[1] > 0, rows / counts[0]
-        now = torch.where(wrong, float(self.steps_done), math.inf)
-        self.broken = torch.minimum(self.broken, now)
-        return part
-
-    def check(self) -> None:
-        """Before anything is saved: is this a run that went well so far?"""
-        self.check_loss()
-        self.check_parameters()
-
-    def check_loss(self) -> None:
-        """Stop if the loss has not been finite, naming the step and each term. Waits for the
-        device, so it is done where something is logged, and before a checkpoint is written.
-        """
-        broken = float(self.broken)
-        if math.isinf(broken):
-            return
-        epoch, step = divmod(int(broken), self.order.steps)
-        seen, loss, batch, pred = self.last
-        terms = {"loss": float(loss), **self.objective.terms(batch, pred)}
-        listed = ", ".join(f"{key}={value:.6g}" for key, value in terms.items())
-        if not torch.isfinite(batch["input"]).all():
-            rows = torch.isfinite(batch["input"].flatten(1)).all(1).logical_not()
-            raise ValueError(
-                f"what the model is given is not finite in epoch {epoch}, step {step}, training "
-                f"samples {batch['meta']['index'][rows].tolist()[:5]}: {listed}. Check those "
-                "images, or with features=cached the backbone that made the features."
-            )
-        later = "" if seen == broken else f" ({seen - int(broken)} steps later)"
-        raise FloatingPointError(
-            f"the loss is not finite in epoch {epoch}, step {step}{later}: {listed}. {LOWER}"
-        )
-
-    def check_parameters(self) -> None:
-        """Stop if a parameter is not finite, which the next loss would tell too late."""
-        waiting = getattr(self.objective.loss.likelihood, "looks", 0)  # a sigma not started is NaN
-        part = self.objective.model if waiting else self.objective
-        finite = torch.stack([p.detach().isfinite().all() for p in part.parameters()])
-        if not finite.all():
-            names = [name for name, _ in part.named_parameters()]
-            wrong = [name for name, right in zip(names, finite.tolist(), strict=True) if not right]
-            raise FloatingPointError(
-                f"after epoch {self.epoch}, step {self.step} the loss is finite, but "
-                f"{len(wrong)} parameters are not: {', '.join(wrong[:3])}. Nothing is saved. Lower "
-                "optim.optimizer.lr or set trainer.clip."
-            )
 
     def to_device(self, batch: dict) -> dict:
         batch = self.fabric.to_device(self.objective.select(batch))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.health import Health
 from engine.run import run
 from engine.train import Loop
 from tests.engine.tiny import config
@@ -19,24 +20,23 @@ STEPS = 4  # in an epoch
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop of a GPU."""
-    init = Loop.__init__
+    init = Health.__init__
 
-    def patched(self: Loop, *args) -> None:
+    def patched(self: Health, *args) -> None:
         init(self, *args)
         self.looks = False
 
-    monkeypatch.setattr(Loop, "__init__", patched)
+    monkeypatch.setattr(Health, "__init__", patched)
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The loss of this step, counted from zero over the epochs, is not a number."""
-    note, calls = Loop.note, []
+    note = Health.note
 
-    def patched(self: Loop, loss: torch.Tensor, rows: int):
-        calls.append(self.steps_done)
-        return note(self, loss * (torch.nan if self.steps_done == number else 1), rows)
+    def patched(self: Health, step: int, loss: torch.Tensor, *others):
+        return note(self, step, loss * (torch.nan if step == number else 1), *others)
 
-    monkeypatch.setattr(Loop, "note", patched)
+    monkeypatch.setattr(Health, "note", patched)
 
 
 def tiny(faces: Path, tmp_path: Path, *overrides: str):

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from engine import build
-from engine.train import Loop
+from engine.health import Health
 from models.depth import DepthNet
 from models.fds import FDS
 from models.hmr import LiteHMR
@@ -131,14 +131,13 @@ def test_models(name: str):
 
 
 def test_the_loop_keeps_its_notes_on_the_device():
-    loop: Any = Loop.__new__(Loop)
-    loop.fabric, loop.epoch, loop.step = Fabric(accelerator="cpu", devices=1), 0, 3
-    loop.order = type("Order", (), {"steps": 10})
+    health = Health(Fabric(accelerator="cpu", devices=1), None, steps=10)
+    health.looks = False  # as on a GPU
     with FakeTensorMode():
-        loop.broken = torch.empty((), device="cuda")
+        health.broken = torch.empty((), device="cuda")
         with Watched():
-            loop.note(torch.empty((), device="cuda"), 6)
-        assert loop.broken.device.type == "cuda"
+            health.note(3, torch.empty((), device="cuda"), {}, torch.empty(6, 1, device="cuda"))
+        assert health.broken.device.type == "cuda"
 
 
 @pytest.mark.parametrize("wait", ["a number", "a mask", "a list", "a copy", "a look"])
