@@ -1,6 +1,7 @@
 """Columns of a CSV file: comma, semicolon or tab between them, with a header or without."""
 
 import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,27 @@ MISSING = {"", "na", "nan", "null", "none", "?"}
 def read(path: Path) -> dict[str, list[str]]:
     """{name: cells}; without a header (a first line of numbers) the names are 0, 1, ..."""
     if not path.is_file():
-        raise FileNotFoundError("there is no such file")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-        file.seek(0)
-        mark = max(",;\t", key=first.count)
-        rows = [row for row in csv.reader(file, delimiter=mark) if row]
+        raise FileNotFoundError(f"{path}: there is no such file")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        mark = max(",;\t", key=text.split("\n", 1)[0].count)
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path}: expected a CSV file in UTF-8, got other bytes ({error})"
+        ) from None
     if not rows:
-        raise ValueError("expected a header and at least one row, got an empty file")
+        raise ValueError(f"{path}: expected a header and at least one row, got an empty file")
     bare = all(is_number(cell) for cell in rows[0])
     names = [str(i) for i in range(len(rows[0]))] if bare else [cell.strip() for cell in rows[0]]
     rows = rows if bare else rows[1:]
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"{path}: the column {twice[0]!r} is there twice; name each once")
     for number, row in enumerate(rows, 1 if bare else 2):
         if len(row) != len(names):
-            raise ValueError(f"expected {len(names)} columns, got {len(row)} in line {number}")
+            raise ValueError(
+                f"{path}: expected {len(names)} columns, got {len(row)} in line {number}"
+            )
     return {name: [row[i].strip() for row in rows] for i, name in enumerate(names)}
 
 
@@ -34,15 +42,18 @@ def numbers(path: Path, column: str | None = None) -> NDArray[np.float64]:
     columns = read(path)
     listed = ", ".join(columns)
     if column is None and len(columns) > 1:
-        raise ValueError(f"it has {len(columns)} columns; say column=<name> out of {listed}")
+        raise ValueError(
+            f"{path}: it has {len(columns)} columns; say column=<name> out of {listed}"
+        )
     name = next(iter(columns)) if column is None else str(column)
     if name not in columns:
-        raise ValueError(f"there is no column {name!r}; choose out of {listed}")
+        raise ValueError(f"{path}: there is no column {name!r}; choose out of {listed}")
     cells = columns[name]
     texts = [cell for cell in cells if not is_number(cell) and cell.lower() not in MISSING]
     if texts:
         raise ValueError(
-            f"expected numbers in column {name!r}; {len(texts)} cells are not, such as {texts[0]!r}"
+            f"{path}: expected numbers in column {name!r}; {len(texts)} cells are not, "
+            f"such as {texts[0]!r}"
         )
     return np.array([float(cell) if is_number(cell) else np.nan for cell in cells])
 

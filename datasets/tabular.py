@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from datasets.columns import MISSING, is_number, read
 
 FEWEST = 20  # rows with a label
+LARGEST = 1e37  # of a label: trees and networks compute in float32
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,13 @@ def load(path: Path, target: str | None = None, rows: int | None = None) -> Tabu
     if wrong:
         raise ValueError(f"{path}: expected numbers in column {name!r}, got {wrong[0]!r}")
     labels = np.array([float(c) if is_number(c) else np.nan for c in cells])
-    known = np.flatnonzero(np.isfinite(labels))
+    known = np.flatnonzero(~np.isnan(labels))
     if len(known) < FEWEST:
         raise ValueError(f"{path}: expected at least {FEWEST} rows with a label, got {len(known)}")
+    if (peak := np.nanmax(np.abs(labels))) > LARGEST:
+        raise ValueError(
+            f"{path}: labels reach {peak:.0e}; give them in a unit below {LARGEST:.0e}"
+        )
     if np.ptp(labels[known]) == 0:
         raise ValueError(f"{path}: all labels are {labels[known][0]:g}; nothing can be learnt")
     if not columns:

@@ -19,18 +19,19 @@ from losses import diagnose
 def main(cfg: DictConfig) -> None:
     if cfg.labels is None:
         raise SystemExit("give a file of labels: python scripts/diagnose.py labels.csv")
+    path = Path(cfg.labels)
+    labels = numbers(path, cfg.column)
+    residuals = None if cfg.residuals is None else numbers(path, cfg.residuals)
     try:
-        labels = numbers(Path(cfg.labels), cfg.column)
-        residuals = None if cfg.residuals is None else numbers(Path(cfg.labels), cfg.residuals)
         found = diagnose(labels, residuals)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"{cfg.labels}: {error}") from None
+    except ValueError as error:
+        raise SystemExit(f"{path}: {error}") from None
     print(found)
     if cfg.figure is not None:
-        path = Path(cfg.figure)
-        with whole(path) as file:
-            found.draw(file, path.suffix.lstrip(".") or "png")
-        print(f"Figure: {path}")
+        figure = Path(cfg.figure)
+        with whole(figure) as file:
+            found.draw(file, figure.suffix.lstrip(".") or "png")
+        print(f"Figure: {figure}")
 
 
 def positional(arguments: list[str]) -> list[str]:

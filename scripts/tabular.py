@@ -25,7 +25,7 @@ def files(cfg: DictConfig) -> list[Path]:
             f"{folder}: expected CSV files, got none. Clone antoniopedropi/"
             "Datasets-ImbalancedRegression and give folder=<its Datasets_CSV>."
         )
-    wanted = list(found) if cfg.sets == "all" else list(cfg.sets)
+    wanted = list(found) if cfg.sets == "all" else [str(name) for name in cfg.sets]
     if unknown := [name for name in wanted if name not in found]:
         raise SystemExit(f"sets: {', '.join(unknown)} unknown; choose out of {', '.join(found)}.")
     return [found[name] for name in wanted]

