@@ -99,7 +99,7 @@ def test_bad_tables_get_one_line(text: str, target, message: str, tmp_path: Path
 def test_a_label_that_float32_does_not_have_is_refused(label: str, tmp_path: Path):
     rows = [f"{label if i == 3 else i},{i}" for i in range(40)]
     (tmp_path / "huge.csv").write_text("\n".join(["y,x", *rows]))
-    with pytest.raises(ValueError, match="huge.csv: labels reach .* give them in a unit below"):
+    with pytest.raises(ValueError, match=r"huge\.csv: labels reach .* give"):
         load(tmp_path / "huge.csv")
 
 
