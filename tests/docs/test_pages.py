@@ -12,6 +12,12 @@ import metrics
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+CLASSES = {
+    name
+    for folder in ("datasets", "engine", "losses", "metrics", "models")
+    for path in (DOCS.parent / folder).rglob("*.py")
+    for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
+}
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +48,12 @@ def test_files_and_links_that_a_page_names_exist(page: Path):
         assert (page.parent / name).exists(), name
     for name in named:
         assert (DOCS.parent / name).exists(), name
+
+
+@pytest.mark.parametrize("page", [*PAGES, DOCS.parent / "README.md"], ids=lambda page: page.stem)
+def test_classes_that_a_page_names_exist(page: Path):
+    named = set(re.findall(r"`([A-Z]\w*[a-z]\w*)[`(]", page.read_text()))
+    assert named <= {*CLASSES, "GridSearchCV"}  # which is scikit-learn's
 
 
 def test_the_tutorial_runs_and_says_what_it_shows(capsys: pytest.CaptureFixture):

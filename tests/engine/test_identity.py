@@ -111,6 +111,26 @@ def test_the_version_of_the_code_is_what_it_means(tmp_path: Path, monkeypatch):
     assert version(folders[3], monkeypatch, scale="2.0") != base
 
 
+def test_changed_code_makes_the_run_again_and_says_so(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    """As if a constant of the loss were another one."""
+    cfg = config(faces, tmp_path)
+    first = run(cfg)
+    definitions, imports = code._read("losses.balanced")
+    changed = [[text.replace("1.0", "2.0") for text in definitions], imports]
+    assert changed[0] != definitions
+    read = code._read
+    monkeypatch.setattr(code, "_read", lambda m: changed if m == "losses.balanced" else read(m))
+    capsys.readouterr()
+    again = run(cfg)
+    assert again["folder"] != first["folder"]
+    assert f"run again, as code changed since {Path(first['folder']).name}" in (
+        capsys.readouterr().err
+    )
+    assert again["metrics"] == first["metrics"]  # nothing else has changed
+
+
 def test_a_run_reaches_its_own_code_only():
     """Bodies do not matter to ages; what ages use does."""
     ages = ["datasets.AgeDataset", "losses.BalancedLoss", "metrics.AgeMetrics", "engine.task.Dense"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from omegaconf import open_dict
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from engine import checkpoint, generators
@@ -66,6 +67,17 @@ def test_the_run_folder(faces: Path, tmp_path: Path):
     assert {"train/lr/1", "train/samples_per_second", "val/bmae_few", "test/bmae"} <= scalars
     assert set(events.Tags()["images"]) == {"labels", "samples"}
     assert any("hparams" in tag for tag in events.summary_metadata)
+
+
+def test_inputs_need_not_be_images(faces: Path, tmp_path: Path):
+    """The figure of samples is left out; the run ends with its numbers."""
+    cfg = config(faces, tmp_path, "imdb_wiki/vanilla", "log.figures=true")
+    with open_dict(cfg):
+        cfg.dataset = {"_target_": "tests.engine.tiny.TinyRows"}
+        cfg.model = {"_target_": "tests.engine.tiny.TinyLine"}
+    folder = Path(run(cfg)["folder"])
+    assert json.loads((folder / "metrics.json").read_text())["metrics"]["test/bmae"] > 0
+    assert set(EventAccumulator(str(folder)).Reload().Tags()["images"]) == {"labels"}
 
 
 def test_identity_is_what_can_change_a_number(faces: Path, tmp_path: Path):

@@ -23,7 +23,9 @@ def on_gpu(loss: torch.nn.Module, fake: FakeTensorMode) -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("rows", [64, FEW_ROWS, 5 * FEW_ROWS])
 @pytest.mark.parametrize("pair", PAIRS)
-def test_nothing_is_read(pair, rows, weighted):
+def test_nothing_is_read(pair, rows, weighted, request):
+    if rows > 64 and "Batch" in pair:
+        rows //= request.getfixturevalue("small_limits")
     learn = pair.split()[0].rstrip("*") in ("Gaussian", "Laplace", "Huber")
     loss = make(pair, torch.float32, learn)
     pred, target = batch(pair, 2, torch.float32)

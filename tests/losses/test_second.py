@@ -64,10 +64,9 @@ def second(call, point: list[Tensor], directions: list[Tensor]) -> list[Tensor]:
 
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("rows", [5, FEW_ROWS + 100, 3 * FEW_ROWS])
-def test_gradients_of_gradients(pair, rows):
+def test_gradients_of_gradients(pair, rows, request):
     if rows > 5 and " Batch " in pair:
-        few = pair.endswith("3") or pair.startswith("Own") or rows > 2 * FEW_ROWS
-        rows = 300 if few else FEW_ROWS + 1
+        rows //= request.getfixturevalue("small_limits")
     fast, plain, point = calls(pair, rows)
     g = torch.Generator().manual_seed(1)
     directions = [torch.randn(x.shape, generator=g, dtype=D64) for x in point]

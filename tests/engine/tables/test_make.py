@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from omegaconf import ListConfig, OmegaConf
 
 from datasets import nyud2
+from engine import CONFIGS
 from engine.run import composed
 from engine.tables import make
 from tests.engine.tiny import tiny
@@ -21,6 +23,23 @@ def test_other_datasets_have_no_paper(name: str):
     make.forget_other_datasets(other)
     assert bool(own.table.get("paper")) == (name == "imdb_wiki")
     assert not other.table.get("paper")
+
+
+@pytest.mark.parametrize("name", ["nyud2", "ihmr", "stsb"])
+def test_a_dataset_with_a_csv_keeps_its_published_numbers(name: str):
+    """Which dataset the numbers belong to is said by the benchmark, not by the name of a file."""
+    cfg = composed("table", [f"table={name}", "++dataset.csv=mine.csv"])
+    assert "paper" in cfg.table
+    numbers = dict(cfg.table.paper)
+    make.forget_other_datasets(cfg)
+    assert dict(cfg.table.paper) == numbers
+    assert make.own_name(cfg) == name
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (CONFIGS / "benchmark").glob("*.yaml")))
+def test_whose_numbers_are_cited_is_a_list(name: str):
+    """A part of a name is not the name."""
+    assert isinstance(OmegaConf.load(CONFIGS / f"benchmark/{name}.yaml").benchmark.cited, ListConfig)
 
 
 def test_a_table_is_written_with_the_papers_numbers(
