@@ -39,7 +39,8 @@ def test_a_dataset_with_a_csv_keeps_its_published_numbers(name: str):
 @pytest.mark.parametrize("name", sorted(p.stem for p in (CONFIGS / "benchmark").glob("*.yaml")))
 def test_whose_numbers_are_cited_is_a_list(name: str):
     """A part of a name is not the name."""
-    assert isinstance(OmegaConf.load(CONFIGS / f"benchmark/{name}.yaml").benchmark.cited, ListConfig)
+    file = OmegaConf.load(CONFIGS / "benchmark" / f"{name}.yaml")
+    assert isinstance(file.benchmark.cited, ListConfig)
 
 
 def test_a_table_is_written_with_the_papers_numbers(
