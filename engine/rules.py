@@ -205,6 +205,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "faults": {
         "kind": list_of(one_of(*KINDS)),
         "moments": COUNT,
+        "jobs": COUNT,
         "script": either(TEXT, NOTHING),
     },
     "prepare_nyud2": {"seed": INDEX},

@@ -6,6 +6,7 @@ python scripts/faults.py kind=[process] script=table
 """
 
 import sys
+import time
 from pathlib import Path
 
 from command import command
@@ -14,21 +15,23 @@ from omegaconf import DictConfig
 
 @command("faults")
 def main(cfg: DictConfig) -> None:
-    from tests.faults.campaign import catalogue, replay
+    from tests.faults.campaign import replay
     from tests.faults.fault import Fault
 
     def wanted(fault: Fault) -> bool:
         named = cfg.script is None or fault.name.startswith(f"{cfg.script}.py")
         return fault.kind in cfg.kind and named and (fault.quick or not cfg.quick)
 
-    found = replay(Path(cfg.folder), wanted, cfg.resume, catalogue(cfg.moments), print)
+    start = time.monotonic()
+    found = replay(Path(cfg.folder), cfg.moments, wanted, cfg.resume, cfg.jobs, print)
     for kind in dict.fromkeys(one["kind"] for one in found):
         of_kind = [one for one in found if one["kind"] == kind]
         seconds = sum(one["seconds"] for one in of_kind)
         good = sum(one["good"] for one in of_kind)
         print(f"{kind:9} {len(of_kind):4} faults, {good:4} as they should be, {seconds:6.0f} s")
     bad = [one["fault"] for one in found if not one["good"]]
-    print(f"{len(found)} faults, {len(found) - len(bad)} as they should be.")
+    took = f"{(time.monotonic() - start) / 60:.1f} minutes with {cfg.jobs} at a time"
+    print(f"{len(found)} faults, {len(found) - len(bad)} as they should be, {took}.")
     if bad:
         raise ValueError(f"not as it should be: {', '.join(bad)}")
 

@@ -1,11 +1,15 @@
 """All faults, by kind, and how they are acted out."""
 
+import functools
+import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from engine import records
+from engine.tables.pool import side_by_side
 from tests.faults.bench import Bench
 from tests.faults.damage import files
 from tests.faults.fault import Fault
@@ -16,45 +20,59 @@ from tests.faults.mistakes import settings
 from tests.faults.ranks import ranks
 
 
-def catalogue(moments: int) -> list[Fault]:
-    return [
+@functools.cache
+def catalogue(moments: int) -> tuple[Fault, ...]:
+    return (
         *settings(), *hostile(), *files(), *disk(), *resources(), *ranks(),
         *(Fault(*kill) for kill in process(moments)),
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 def replay(
     folder: Path,
+    moments: int,
     wanted: Callable[[Fault], bool],
     resume: bool,
-    faults: list[Fault],
+    jobs: int,
     say: Callable[[str], Any],
 ) -> list[dict[str, Any]]:
-    """Act out the wanted faults, one after the other, each on a bench of its own.
+    """Act out the wanted faults of the catalogue, so many `jobs` at a time, each on a bench of its
+    own.
 
-    What happened is kept in faults.json; with `resume` those that are in it are not repeated.
+    What happened is kept in faults.json; with `resume` those that went well are not repeated.
     """
     path = folder / "faults.json"
     kept = records.read(path, f"Remove {path}.")["faults"] if resume and path.is_file() else []
-    done = {(one["kind"], one["fault"]): one for one in kept}
-    found = []
-    for fault in filter(wanted, faults):
-        one = done.get((fault.kind, fault.name)) or acted_out(fault, folder / "bench")
-        done[fault.kind, fault.name] = one
-        records.write(path, {"faults": list(done.values())})
+    done = {(one["kind"], one["fault"]): one for one in kept if one["good"]}
+    for bench in folder.glob("bench-*"):
+        shutil.rmtree(bench)
+
+    def tell(one: dict[str, Any]) -> None:
         end = "lost" if one["lost"] else "not lost"
         mark = "ok " if one["good"] else "BAD"
-        say(f"{mark} {fault.kind:9} {fault.name:45} -> {one['happened']} -> {end}")
-        found.append(one)
-    return found
+        say(f"{mark} {one['kind']:9} {one['fault']:45} -> {one['happened']} -> {end}")
+
+    def told(_: int, one: dict[str, Any] | None) -> None:
+        if one is not None:
+            done[one["kind"], one["fault"]] = one
+            records.write(path, {"faults": list(done.values())})
+            tell(one)
+
+    chosen = {(f.kind, f.name): n for n, f in enumerate(catalogue(moments)) if wanted(f)}
+    for name in chosen.keys() & done.keys():
+        tell(done[name])
+    ahead = [number for name, number in chosen.items() if name not in done]
+    side_by_side([functools.partial(acted_out, moments, n, folder) for n in ahead], jobs, told)
+    return [done[name] for name in chosen]
 
 
-def acted_out(fault: Fault, folder: Path) -> dict[str, Any]:
-    start = time.monotonic()
+def acted_out(moments: int, number: int, folder: Path, tell: Callable[[Any], None]) -> None:
+    """Tells what became of a fault of the catalogue."""
+    fault, start = catalogue(moments)[number], time.monotonic()
     try:
-        happened, lost, good = fault.act(Bench(folder))
+        happened, lost, good = fault.act(Bench(folder / f"bench-{os.getpid()}"))
     except Exception as error:
         happened, lost, good = f"{type(error).__name__}: {error}"[:150], True, False
     about = {"kind": fault.kind, "fault": fault.name, "happened": " ".join(happened.split())}
     seconds = round(time.monotonic() - start, 1)
-    return {**about, "lost": lost, "good": good, "seconds": seconds}
+    tell({**about, "lost": lost, "good": good, "seconds": seconds})

@@ -15,12 +15,14 @@ import h5py
 import numpy as np
 import torch
 
-from tests.engine.tiny import write_faces
+from models.regressor import Smoothing
+from tests.engine.tiny import TinyNet, write_faces
 from tests.faults.bench import TINY, Bench, alive
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TEMPORARY = ("*.tmp", "*.part", "*.parts", "*.journal", "*.partial-*")
 TABLE = "imdb_wiki_sigma"  # of four runs on one stage 1
+TRACE = "at_work"  # is there once a model is used
 TRIES = 20  # draws until a moment falls between the first checkpoint and the end
 CHANGING = ("meta", "seconds", "cpu_seconds", "folder", "sha256", "checksum", "run_seconds")
 
@@ -37,6 +39,10 @@ class Script(NamedTuple):
 
 def _has(pattern: str) -> Callable[[Bench], bool]:
     return lambda bench: next(bench.outputs.rglob(pattern), None) is not None
+
+
+def _at_work(bench: Bench) -> bool:
+    return (bench.folder / TRACE).exists()
 
 
 def _train(bench: Bench) -> list[str]:
@@ -89,8 +95,26 @@ def _many_faces(bench: Bench) -> None:
     write_faces(bench.outputs, train=1500)
 
 
+class Traced(TinyNet):
+    """A model that leaves a file when it is used: from then on a script is at work."""
+
+    def __init__(self, trace: str, outputs: int = 1, smoothing: Smoothing | None = None):
+        super().__init__(outputs, smoothing=smoothing)
+        self.trace = Path(trace)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        self.trace.touch()
+        return super().features(x)
+
+
 def _finished(bench: Bench) -> None:
-    assert bench.train().code == 0
+    shutil.rmtree(bench.data)
+    write_faces(bench.data, other=300)
+    model = f"{__name__}.{Traced.__name__}"
+    trace = bench.folder / TRACE
+    done = bench.train(f"model._target_={model}", f"+model.trace={trace}")
+    assert done.code == 0, done.err
+    trace.unlink()
 
 
 def _evaluate(bench: Bench) -> list[str]:
@@ -107,7 +131,7 @@ SCRIPTS = (
     Script(
         "prepare_age", _age, _has("imdb_wiki_16.h5.*"), ("imdb_wiki_16.h5", "*.csv"), _many_faces
     ),
-    Script("evaluate", _evaluate, lambda _: True, ("evaluation_*.json",), _finished),
+    Script("evaluate", _evaluate, _at_work, ("evaluation_*.json",), _finished),
 )
 
 
