@@ -1,10 +1,14 @@
-"""HDF5 files whose arrays are written by plain file writes.
+"""HDF5 files: arrays that are really in them, and arrays that are written by plain file writes.
 
-HDF5 itself keeps what could not be written and tries again when the file is closed, and again when
-the process ends, which on a full disk ends in a segmentation fault. So here HDF5 only lays out the
-file (a few kilobytes); the numbers then go to where it says, and a full disk is an OSError.
+A file from elsewhere may name arrays in other files, or say that they are larger than the memory;
+`array` gives none of these. HDF5 itself keeps what could not be written and tries again when the
+file is closed, and again when the process ends, which on a full disk ends in a segmentation fault.
+So here it only lays out a file (a few kilobytes); the numbers then go to where it says, and a full
+disk is an OSError.
 """
 
+import fcntl
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, BinaryIO
@@ -14,7 +18,31 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 OWN = 1 << 16  # bytes, more than HDF5 needs for itself
+LINKS = {h5py.SoftLink: "a soft link", h5py.ExternalLink: "a link to another file"}
 Layout = Mapping[str, tuple[tuple[int, ...], DTypeLike]]  # {name: (shape, dtype)}
+
+
+def array(file: h5py.File, name: str, kinds: str, chunk_bytes: int = 0) -> h5py.Dataset:
+    """An array of numbers of these `kinds` (NumPy's letters) that is in this very file.
+
+    It has as many bytes there as its shape says; with `chunk_bytes` it may also be compressed in
+    chunks of so many bytes at most.
+    """
+    link = file.get(name, getclass=True, getlink=True)
+    found = file[name] if link is h5py.HardLink else None
+    if not isinstance(found, h5py.Dataset):
+        raise ValueError(f"{name} is {LINKS.get(link, 'missing' if link is None else 'no array')}")
+    if found.external is not None or found.is_virtual:
+        raise ValueError(f"the numbers of {name} are in another file")
+    if found.dtype.kind not in kinds:
+        raise ValueError(f"{name} holds {found.dtype}")
+    if found.chunks is None:
+        held, said = found.id.get_storage_size(), found.nbytes
+        if held != said:
+            raise ValueError(f"{name} should have {said:,} bytes, the file has {held:,}")
+    elif math.prod(found.chunks) * found.dtype.itemsize > chunk_bytes:
+        raise ValueError(f"{name} comes in chunks of {found.chunks}, more than is read at once")
+    return found
 
 
 def lay_out(file: BinaryIO, arrays: Layout, attributes: Mapping[str, Any]) -> dict[str, int]:
@@ -22,6 +50,7 @@ def lay_out(file: BinaryIO, arrays: Layout, attributes: Mapping[str, Any]) -> di
 
     The space is reserved, so that a disk that is too small is known at once.
     """
+    fcntl.flock(file, fcntl.LOCK_UN)  # HDF5 takes a lock of its own; who writes one holds another
     sizes = {name: _bytes(*array) for name, array in arrays.items()}
     _reserve(file, sum(sizes.values()) + OWN)
     with h5py.File(file.name, "w") as h5:

@@ -18,10 +18,11 @@ import h5py
 import numpy as np
 
 from datasets import depth as maps
-from datasets import images
+from datasets import hdf5, images
 from datasets.arrays import MAX_BYTES, read_mat
 from datasets.images import MAX_PIXELS
 
+CHUNK = 1 << 28  # bytes that are unpacked at once
 PREPARE = "scripts/prepare_nyud2.py"
 UNITS = {8: 10 / 255, 16: 1 / 1000}  # metres of a step of a depth PNG
 
@@ -86,7 +87,7 @@ class MatFrames:
                 f"{mat}: expected the labelled set as HDF5 (MATLAB v7.3) with `images` and "
                 f"`depths`, got {found}. Fetch nyu_depth_v2_labeled.mat again."
             )
-        self.mat, self.pid = mat, -1
+        self.mat, self.max_bytes, self.pid = mat, max_bytes, -1
         self.arrays: tuple[Any, Any] | None = None
         self.numbers = read_splits(splits, max_bytes)[split]
         with h5py.File(mat) as file:
@@ -96,8 +97,7 @@ class MatFrames:
                     f"{mat}: expected `images` and `depths`, {sorted(missing)} missing; it holds "
                     f"{sorted(file)[:6]}. Fetch nyu_depth_v2_labeled.mat."
                 )
-            names = ("images", "depths")
-            shapes: list[Any] = [getattr(file[name], "shape", ()) for name in names]
+            shapes: list[Any] = [array.shape for array in self._arrays(file, max_bytes)]
             if len(shapes[0]) != 4 or len(shapes[1]) != 3 or shapes[0][1] != 3:
                 raise ValueError(
                     f"{mat}: expected images (P, 3, W, H) and depths (P, W, H), got {shapes[0]} "
@@ -130,9 +130,19 @@ class MatFrames:
 
     def _open(self) -> tuple[Any, Any]:
         if self.arrays is None or self.pid != os.getpid():  # a handle must not cross a fork
-            file = h5py.File(self.mat)
-            self.arrays, self.pid = (file["images"], file["depths"]), os.getpid()
+            self.arrays = self._arrays(h5py.File(self.mat), self.max_bytes)
+            self.pid = os.getpid()
         return self.arrays
+
+    def _arrays(self, file: h5py.File, max_bytes: int) -> tuple[h5py.Dataset, h5py.Dataset]:
+        try:
+            chunk = min(max_bytes, CHUNK)
+            return hdf5.array(file, "images", "u", chunk), hdf5.array(file, "depths", "f", chunk)
+        except ValueError as error:
+            raise ValueError(
+                f"{self.mat}: expected images and depths; {error}. Fetch "
+                "nyu_depth_v2_labeled.mat again."
+            ) from None
 
     def __getstate__(self) -> dict:
         return self.__dict__ | {"arrays": None, "pid": -1}

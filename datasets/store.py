@@ -11,7 +11,6 @@ which an interrupted run goes on; the finished journal becomes an HDF5 file unde
 which is synced and renamed. An image that already has the right size is kept byte for byte.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -26,7 +25,7 @@ import h5py
 import numpy as np
 
 from datasets import hdf5, images
-from datasets.files import space_for, whole
+from datasets.files import lock, space_for, whole
 from datasets.manifest import Source, look
 
 FORMAT = "packed store 2"
@@ -49,8 +48,9 @@ class Store:
                 if str(file.attrs["format"]) != FORMAT:
                     raise KeyError("another format")
                 found = (str(file.attrs["key"]), int(str(file.attrs["size"])))
-                index = [np.asarray(file[name]) for name in ("offsets", "sums", "sources")]
-                self.digest, held = str(file.attrs["digest"]), getattr(file["bytes"], "shape", ())
+                names = ("offsets", "sums", "sources")
+                index = [np.asarray(hdf5.array(file, name, "iu")) for name in names]
+                self.digest, held = str(file.attrs["digest"]), hdf5.array(file, "bytes", "u").shape
         except Exception as error:  # a damaged HDF5 file fails in many ways
             raise ValueError(
                 f"{self.path}: expected a packed store, got a damaged one or something else "
@@ -74,8 +74,7 @@ class Store:
 
     def __getitem__(self, index: int) -> bytes:
         if self._bytes is None or self._pid != os.getpid():  # an HDF5 handle must not cross a fork
-            packed = h5py.File(self.path, "r")["bytes"]
-            assert isinstance(packed, h5py.Dataset)
+            packed = hdf5.array(h5py.File(self.path, "r"), "bytes", "u")
             self._bytes, self._pid = packed, os.getpid()
         data = self._bytes[self._offsets[index] : self._offsets[index + 1]].tobytes()
         if zlib.crc32(data) != self._sums[index]:
@@ -158,7 +157,7 @@ def _encode(file: Path, size: int, max_pixels: int) -> tuple[bytes, Source]:
 
 def _lock(journal: BinaryIO) -> None:
     try:
-        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(journal, wait=False)
     except BlockingIOError:
         raise RuntimeError(
             f"{journal.name}: another process is writing this packed store. Wait for it to end."

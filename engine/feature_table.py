@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from datasets import hdf5
 from engine.batches import Key
 
 SUMS = "sums"
@@ -42,7 +43,7 @@ class FeatureTable(Dataset):
         self.tables: dict[str, torch.Tensor] = {}
         with opened(path) as file:
             self.views, found = array_of(file, "features").shape[:2]
-            self.sums = np.asarray(file[SUMS])
+            self.sums = np.asarray(array_of(file, SUMS))
         self.size = size
         if size != (found if rows is None else len(rows)):
             raise ValueError(
@@ -116,4 +117,8 @@ def names_of(file: h5py.File) -> list[str]:
 
 
 def array_of(file: h5py.File, name: str) -> Any:
-    return file[name]
+    try:
+        return hdf5.array(file, name, "fiub")
+    except ValueError as error:
+        path = Path(file.filename)
+        raise ValueError(f"{path}: {error}. {_advice(path)}") from None

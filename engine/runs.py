@@ -9,7 +9,6 @@ metrics.json is finished; one that diverged has no metrics in it but says so.
 """
 
 import contextlib
-import fcntl
 import math
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from datasets.files import lock
 from engine import records, targets
 
 PREDICTIONS, DRAWS = "predictions.npz", "draws.npz"
@@ -103,5 +103,5 @@ def locked(folder: Path, holder: bool = True) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         if holder:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file)
         yield

@@ -127,10 +127,12 @@ def _reported(plain: dict) -> Iterator[str]:
 
 def _drawn(plain: dict) -> Iterator[str]:
     """A figure's name that would be refused when the run is over."""
+    name = plain["log"].get("draw", "engine.log.label_figures")
     try:
-        targets.find(plain["log"].get("draw", "engine.log.label_figures"), plain.get("trust"))
+        targets.find(name, plain.get("trust"))
+        targets.of_kind(name, "log.draw")
     except (ValueError, ImportError, HydraException) as error:
-        yield f"log.draw: {error}"
+        yield f"log.draw: {str(error).removeprefix('log.draw: ')}"
 
 
 def _machine(plain: dict) -> Iterator[str]:

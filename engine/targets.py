@@ -18,30 +18,56 @@ from omegaconf import OmegaConf
 
 from engine import CONFIGS
 
+# {setting: {module: what it may name there}}; "" stands for settings further down.
 LIST = {
-    "datasets": "AgeDataset BodyDataset DepthDataset stsb.STSBDataset",
-    "losses": "BMC BNI GAI BalancedLoss WeightedLoss Batch Bins Bins.fit Classes Flat "
-    "GaussianMixture GaussianMixture.fit Categorical Gaussian Heteroscedastic Histogram Huber "
-    "Laplace Product Subspace density.label_weights",
-    "metrics": "AgeMetrics DepthMetrics MeshMetrics SimilarityMetrics",
-    "models": "DepthNet EfficientNetLite0 FDS HMR LiteDepth LiteHMR ResNet SMPL regressor.MLP",
-    "engine.build": "label_histogram",
-    "engine.task": "Dense Regression",
-    "engine.schedule": "constant cosine steps",
-    "engine.log": "label_figures",
-    "engine.benchmarks.age": "draw",
-    "engine.tables.tradeoff": "draw",
-    "engine.benchmarks.depth": "draw samples",
-    "engine.benchmarks.bodies.figures": "draw",
-    "engine.benchmarks.bodies.metrics": "BodyMetrics",
-    "engine.benchmarks.bodies.poses": "Coordinates PoseLoss batch_prior gaussian mixture_prior",
-    "engine.benchmarks.bodies.task": "MeshRecovery",
-    "engine.benchmarks.bodies.terms": "Released Spin",
-    "synthetic.table": "part",
-    "numpy": "arange linspace",
-    "torch.optim": "Adam AdamW SGD",
+    "dataset": {"datasets": "AgeDataset BodyDataset DepthDataset stsb.STSBDataset"},
+    "loss": {
+        "losses": "BMC BNI GAI BalancedLoss WeightedLoss",
+        "engine.benchmarks.bodies.poses": "PoseLoss",
+    },
+    "loss.likelihood": {
+        "losses": "Categorical Gaussian Heteroscedastic Histogram Huber Laplace",
+        "engine.build": "label_histogram",
+        "engine.benchmarks.bodies.poses": "gaussian",
+    },
+    "loss.prior": {
+        "losses": "Batch Bins Bins.fit Classes Flat GaussianMixture GaussianMixture.fit Product "
+        "Subspace",
+        "engine.benchmarks.bodies.poses": "batch_prior mixture_prior",
+    },
+    "loss.weights": {"losses": "density.label_weights"},
+    "metrics": {
+        "metrics": "AgeMetrics DepthMetrics MeshMetrics SimilarityMetrics",
+        "engine.benchmarks.bodies.metrics": "BodyMetrics",
+    },
+    "model": {"models": "DepthNet EfficientNetLite0 HMR LiteDepth LiteHMR ResNet regressor.MLP"},
+    "model.smoothing": {"models": "FDS"},
+    "objective": {
+        "engine.task": "Dense Regression",
+        "engine.benchmarks.bodies.task": "MeshRecovery",
+    },
+    "objective.body": {"models": "SMPL"},
+    "objective.terms": {"engine.benchmarks.bodies.terms": "Released Spin"},
+    "optim.optimizer": {"torch.optim": "Adam AdamW SGD"},
+    "optim.schedule": {"engine.schedule": "constant cosine steps"},
+    "log.draw": {
+        "engine.log": "label_figures",
+        "engine.benchmarks.age": "draw",
+        "engine.benchmarks.depth": "draw samples",
+        "engine.benchmarks.bodies.figures": "draw",
+    },
+    "": {
+        "engine.benchmarks.bodies.poses": "Coordinates",
+        "engine.tables.tradeoff": "draw",
+        "numpy": "arange linspace",
+        "synthetic.table": "part",
+    },
 }
-NAMES = frozenset(f"{module}.{name}" for module, names in LIST.items() for name in names.split())
+KINDS = {
+    setting: [f"{module}.{name}" for module, names in of.items() for name in names.split()]
+    for setting, of in LIST.items()
+}
+NAMES = frozenset(name for names in KINDS.values() for name in names)
 MOVED = {  # where configs of earlier runs find what they name
     "engine.objective": "engine.task",
     "engine.logging": "engine.log",
@@ -58,9 +84,17 @@ Trust = Sequence[str] | None  # packages, e.g. ["my_package"]
 
 
 def check(config: Any, trust: Trust = None) -> None:
-    """Refuse a config that names anything but what is on the list or trusted."""
+    """Refuse a config that names anything but what is on the list, where it belongs, or trusted."""
     for key, name in named(plain(config)):
-        known(name, trust, key)
+        of_kind(known(name, trust, key), key.removesuffix("._target_"))
+
+
+def of_kind(name: str, setting: str) -> None:
+    """Refuse a name of the list that belongs to another setting."""
+    fits = KINDS.get(setting)
+    if fits is not None and name in NAMES and name not in fits:
+        some = ", ".join(fits[:6]) + (", ..." if len(fits) > 6 else "")
+        raise ValueError(f"{setting}: {name} does not belong there; expected one of {some}.")
 
 
 def make(node: Any, trust: Trust = None, **arguments: Any) -> Any:

@@ -5,9 +5,7 @@ A script finds this file because Python puts the script's folder on the path. HY
 shows the whole traceback of an error.
 """
 
-import difflib
 import os
-import re
 import signal
 import sys
 import traceback
@@ -27,7 +25,20 @@ if "__mp_main__" in sys.modules:  # a process that trains on one device reads it
 
     follow(os.getppid())  # before the imports that take seconds
 FULL = "HYDRA_FULL_ERROR"
-EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError, ImportError)  # what we raise
+arrived: list[str] = []  # what failed jobs of a launcher's own processes said, see JobFailed
+
+
+class JobFailed(RuntimeError):
+    """A job's error in words, on its way from a launcher's own process to ours: Hydra raises that
+    of the first job only, so each is noted where it arrives."""
+
+    def __reduce__(self) -> Any:
+        return _arrive, (str(self),)
+
+
+def _arrive(text: str) -> JobFailed:
+    arrived.append(text)
+    return JobFailed(text)
 
 
 def command(
@@ -39,7 +50,7 @@ def command(
     """
 
     def decorate(main: Callable[[DictConfig], Any]) -> Callable[..., Any]:
-        from engine import settings
+        from engine import errors, settings
         from engine.help import help_if_wanted
 
         path = Path(ROOT, "configs", config)
@@ -56,6 +67,9 @@ def command(
                 return checked(cfg)
             help_if_wanted(sys.modules[main.__module__].__doc__ or "", config)
             sys.argv[1:] = [freed(argument, free) for argument in sys.argv[1:]]
+            if {"--multirun", "-m"} & set(sys.argv):  # a launcher's process starts without us
+                found = [str(Path(__file__).parent), ROOT, os.environ.get("PYTHONPATH", "")]
+                os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
             failed: list[Exception] = []
             caller = os.getpid()
 
@@ -63,14 +77,20 @@ def command(
                 try:  # what goes through Hydra is told by Hydra, too
                     return checked(cfg)
                 except Exception as error:
-                    if os.getpid() != caller:  # a launcher's own process: Hydra carries it here
-                        raise
+                    if os.getpid() != caller:
+                        raise JobFailed(errors.paragraph(error)) from None
                     failed.append(error)
 
             def whole() -> Any:
-                done = start(wraps(main)(told_once))()
+                try:
+                    done = start(wraps(main)(told_once))()
+                except JobFailed as error:
+                    for text in dict.fromkeys(arrived):
+                        if text != str(error):
+                            _told(text, 1)
+                    raise
                 for error in failed[:-1]:  # with --multirun, several jobs may have failed
-                    _told(paragraph(error), 1)
+                    _told(errors.paragraph(error), 1)
                 if failed:
                     raise failed[-1]
                 return done
@@ -97,45 +117,12 @@ def guarded(start: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         raise SystemExit(_told("stopped; the same command goes on from here.", 130)) from None
     except Exception as error:
+        from engine import errors
+
         if whole:
             traceback.print_exc()
         hint = "" if whole else f" ({FULL}=1 shows where.)"
-        raise SystemExit(_told(f"{paragraph(error)}{hint}", 1)) from None
-
-
-def paragraph(error: BaseException) -> str:
-    """What went wrong, in words; an error that we did not foresee is named."""
-    from hydra.errors import HydraException, InstantiationException, OverrideParseException
-    from torch.multiprocessing.spawn import ProcessRaisedException
-
-    text = str(error).strip()
-    if isinstance(error, ProcessRaisedException):  # the last line of another process's traceback
-        text = re.split(r"\n(?=\w[\w.]*(?:Error|Exception|Interrupt|Exit)\b)", text)[-1]
-        return re.sub(r"^[\w.]*: ", "", text)
-    if isinstance(error, OverrideParseException):
-        return f"{error.override} cannot be read; put quotes around the value: \"key='value'\"."
-    if isinstance(error, InstantiationException):
-        return " ".join(line for line in text.splitlines() if not line.startswith("full_key"))
-    if missing := re.search(r"Missing mandatory value: ([\w.]+)", text):
-        return f"{missing[1]}: it must be given, e.g. {missing[1]}=..."
-    if isinstance(error, HydraException):
-        return f"{text.splitlines()[0]}{_nearest(error)}" if text else type(error).__name__
-    if isinstance(error, OSError) and error.strerror and error.filename is None:
-        return error.strerror
-    if isinstance(error, EXPECTED) and text:
-        return text
-    return f"unexpected {type(error).__name__}: {text or 'no more is known'}."
-
-
-def _nearest(error: BaseException) -> str:
-    """The setting that an unknown one may have meant."""
-    found = re.search(r"[Cc]ould not override '([\w.]+)'", str(error))
-    if found is None:
-        return ""
-    from engine.rules import TRAIN
-
-    near = difflib.get_close_matches(found[1], [name for name in TRAIN if name != found[1]], 1)
-    return f" There is no such setting; did you mean {near[0]}?" if near else " No such setting."
+        raise SystemExit(_told(f"{errors.paragraph(error)}{hint}", 1)) from None
 
 
 def _told(text: str, code: int) -> int:

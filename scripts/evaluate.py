@@ -6,6 +6,7 @@ from command import command
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 
+from datasets.files import writable
 from engine import evaluate, records
 from engine.runs import finite_or_none
 
@@ -22,6 +23,7 @@ def main(cfg: DictConfig) -> None:
         data, folder = cfg, Path(cfg.paths.outputs) / "released"
         objective, metrics = evaluate.released_model(Path(cfg.released), cfg.layout, cfg)
         name = f"{Path(cfg.released).stem}_{cfg.split}.json"
+    writable(folder)
     fabric = Fabric(accelerator=cfg.accelerator, devices=1)
     report = evaluate.report(fabric, data, objective, metrics, cfg.split, cfg.batch_size)
     for key, value in report.items():

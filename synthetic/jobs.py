@@ -17,7 +17,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from datasets.arrays import read_npz
-from datasets.files import whole
+from datasets.files import whole, writable
 from engine.tables.pool import side_by_side
 from synthetic.methods import EXTRAS, METHODS, WARM, takes_batch
 from synthetic.problems import Problem
@@ -112,4 +112,6 @@ def run_all(
         elif job.finished():
             report(job, None)
     open_jobs = [job for job in jobs if not job.path.is_file()]
+    for folder in {job.path.parent for job in open_jobs}:
+        writable(folder)
     side_by_side([job.run for job in open_jobs], workers, lambda i, at: report(open_jobs[i], at))

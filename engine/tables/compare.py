@@ -7,19 +7,20 @@
 The runs are found by their configs; those that are missing are run.
 """
 
-import contextlib
 import functools
 import os
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from datasets.arrays import read_npz
 from engine import identity, targets
+from engine.errors import paragraph
 from engine.run import composed, first_stage, result, run
 from engine.runs import AGAIN, DRAWS
 from engine.signatures import nearest
@@ -206,31 +207,75 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
     def tell(label: str, since: float | None) -> None:
         say(f"{label}: {'running' if since is None else f'done in {time.time() - since:.0f} s'}")
 
+    failed: dict[str, Failure] = {}
+
+    def tell_failed(label: str, why: Failure) -> None:
+        say(f"{label}: failed")
+        failed[label] = why
+
     for label, cfg in alone:
         tell(label, None)
         start = time.time()
-        with contextlib.suppress(FloatingPointError):  # the table says that it diverged
-            run(cfg)
-        tell(label, start)
+        why = _failure(cfg)
+        if why is not None:
+            tell_failed(label, why)
+        else:
+            tell(label, start)
     began = dict.fromkeys(range(len(together)), time.time())
 
-    def told(i: int, since: float | None) -> None:
-        if since is None:
-            tell(together[i][0], began[i])
-        else:
-            began[i] = since
-            tell(together[i][0], None)
+    def told(i: int, what: float | Failure | None) -> None:
+        label = together[i][0]
+        if isinstance(what, Failure):
+            tell_failed(label, what)
+        elif what is not None:
+            began[i] = what
+            tell(label, None)
+        elif label not in failed:
+            tell(label, began[i])
 
     side_by_side([functools.partial(_run_quietly, cfg) for _, cfg in together], jobs, told)
+    if failed:
+        raise _of_all(failed, len(cfgs))
 
 
-def _run_quietly(cfg: DictConfig, report: Callable[[float], None]) -> None:
+class Failure(NamedTuple):
+    """Why a run failed, and the traceback."""
+
+    text: str
+    where: str
+
+
+def _failure(cfg: DictConfig) -> Failure | None:
+    """Run it; whether that failed. That it diverged is for the table to say."""
+    try:
+        run(cfg)
+    except FloatingPointError:
+        return None
+    except Exception as error:
+        return Failure(paragraph(error), traceback.format_exc())
+
+
+def _run_quietly(cfg: DictConfig, report: Callable[[float | Failure], None]) -> None:
     """A run beside others, whose words would mix."""
     report(time.time())
     cfg.log.progress = False
-    diverged = contextlib.suppress(FloatingPointError)  # the table says so
-    with open(os.devnull, "w") as no, redirect_stdout(no), redirect_stderr(no), diverged:
-        run(cfg)
+    with open(os.devnull, "w") as no, redirect_stdout(no), redirect_stderr(no):
+        why = _failure(cfg)
+    if why is not None:
+        report(why)
+
+
+def _of_all(failed: Mapping[str, Failure], runs: int) -> RuntimeError:
+    """One error for all runs that failed; those with the same reason are in one line."""
+    rows: dict[str, list[str]] = {}
+    for label, why in failed.items():
+        rows.setdefault(why.text, []).append(label)
+    lines = [f"{'; '.join(labels)}: {text}" for text, labels in rows.items()]
+    kept = f"{len(failed)} of {runs} runs failed, what the others made is kept."
+    error = RuntimeError("\n".join([kept, *lines]))
+    for why in failed.values():
+        error.add_note(why.where)
+    return error
 
 
 def _diverged(done: Mapping[str, Any]) -> bool:

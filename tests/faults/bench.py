@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hydra.core.global_hydra import GlobalHydra
 
@@ -52,8 +52,11 @@ class Bench:
     def train(self, *overrides: str, **options) -> Done:
         return self.wait(self.start("train", *self.tiny(*overrides), **options))
 
-    def start(self, script: str, *arguments: str, limit: int = 0) -> int:
-        """The id of a process of its own session; limit: the largest file it may write."""
+    def start(
+        self, script: str, *arguments: str, limit: int = 0, first: Callable[[], Any] | None = None
+    ) -> int:
+        """The id of a process of its own session; limit: the largest file it may write; first: what
+        it does before the script."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         pipes = [os.pipe(), os.pipe()]  # no files: the limit is not for what is told
@@ -82,6 +85,8 @@ class Bench:
             sys.argv = [str(ROOT / "scripts" / f"{script}.py"), *arguments]
             if limit:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            if first is not None:
+                first()
             runpy.run_path(sys.argv[0], run_name="__main__")
             code = 0
         except SystemExit as error:

@@ -17,13 +17,14 @@ from tests.faults.hostile import hostile
 from tests.faults.kills import process
 from tests.faults.machine import disk, resources
 from tests.faults.mistakes import settings
+from tests.faults.places import places
 from tests.faults.ranks import ranks
 
 
 @functools.cache
 def catalogue(moments: int) -> tuple[Fault, ...]:
     return (
-        *settings(), *hostile(), *files(), *disk(), *resources(), *ranks(),
+        *settings(), *hostile(), *files(), *disk(), *resources(), *ranks(), *places(),
         *(Fault(*kill) for kill in process(moments)),
     )  # fmt: skip
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cv2
+import h5py
 import numpy as np
 import torch
 
 from tests.engine.test_targets import HOSTILE
 from tests.faults.bench import Bench
-from tests.faults.fault import Fault, finished_run, refused
+from tests.faults.fault import Fault, finished_run, packing, refused
 
 
 class Bad:
@@ -77,6 +78,11 @@ def hostile() -> list[Fault]:
 
         return Fault("hostile", name, act)
 
+    stores = {"link to another file": "a link", "soft link": "a soft link"}
+    stores |= {"numbers of another file": "in another file", "64 TB of zeros": "chunks"}
+    stores |= {"512 GB that are not there": "the file has 0", "numbers with a comma": "float"}
+    for i, (name, word) in enumerate(stores.items()):
+        faults.append(Fault("hostile", f"packed store: {name}", stored(i, word), i == 4))
     faults += [
         csv("CSV is binary", bytes(range(256)) * 50),
         csv("CSV path leaves the folder", b"age,path,split\n1,../../etc/passwd,train\n", "leaves"),
@@ -90,6 +96,32 @@ def hostile() -> list[Fault]:
         csv("CSV row too short", b"age,path,split\n1,faces/train0.jpg\n", "line 2"),
     ]
     return faults
+
+
+def stored(kind: int, word: str) -> Callable[[Bench], tuple[str, bool, bool]]:
+    """A packed store whose index is somewhere else, or larger than any memory."""
+
+    def act(bench: Bench) -> tuple[str, bool, bool]:
+        assert bench.wait(bench.start("prepare_age", *packing(bench))).code == 0
+        path = bench.data / "imdb_wiki" / "imdb_wiki_16.h5"
+        with h5py.File(path, "r+") as file:
+            length = len(np.asarray(file["offsets"]))
+            del file["offsets"]
+            if kind < 2:
+                links = h5py.ExternalLink("/etc/other.h5", "/offsets"), h5py.SoftLink("/sums")
+                file["offsets"] = links[kind]
+            elif kind == 2:
+                where = [("/etc/hosts", 0, 8 * length)]
+                file.create_dataset("offsets", (length,), np.int64, external=where)
+            elif kind == 3:
+                file.create_dataset("offsets", (2**43,), np.int64, chunks=(2**20,))
+            elif kind == 4:
+                file.create_dataset("offsets", (2**36,), np.int64)
+            else:
+                file["offsets"] = np.arange(length, dtype=np.float64)
+        return refused(bench.train(f"dataset.store={path}"), path.name, word, "pack=16")
+
+    return act
 
 
 def make_evaluation(node: dict) -> Callable[[Bench], tuple[str, bool, bool]]:

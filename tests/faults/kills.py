@@ -54,7 +54,7 @@ def _for_runs() -> list[str]:
     return [text.replace("dataset.", "++dataset.") for text in kept]
 
 
-def _table(bench: Bench) -> list[str]:
+def table(bench: Bench) -> list[str]:
     places = [f"paths.data={bench.data}", f"paths.outputs={bench.outputs}"]
     own = [f"table={TABLE}", "preset=laptop", "seeds=1", "jobs=2", "trust=[tests]", *places]
     return [*own, f"overrides={_listed(_for_runs())}"]
@@ -64,7 +64,7 @@ def _listed(overrides: list[str]) -> str:
     return "[" + ",".join(json.dumps(text) for text in overrides) + "]"
 
 
-def _reproduce(bench: Bench) -> list[str]:
+def reproduce(bench: Bench) -> list[str]:
     synthetic = [f"folder={bench.outputs}/synthetic", *_synthetic_settings()]
     return [
         *(f"table=[synthetic,{TABLE}]", "data=real", "preset=laptop", "seeds=1", "jobs=1"),
@@ -78,7 +78,7 @@ def _synthetic_settings() -> list[str]:
     return [*drawn, "figures=false", "workers=1"]
 
 
-def _synthetic(bench: Bench) -> list[str]:
+def synthetic(bench: Bench) -> list[str]:
     return [f"folder={bench.outputs}", *_synthetic_settings()]
 
 
@@ -122,11 +122,12 @@ def _evaluate(bench: Bench) -> list[str]:
     return [f"run={folder}", "accelerator=cpu", "trust=[tests]", "batch_size=1"]
 
 
+REPRODUCE = Script("reproduce", reproduce, _has("runs/*.npz"), ("tables/*.json", "synthetic.json"))
 SCRIPTS = (
     Script("train", _train, _has("last.pt"), ("metrics.json", "predictions.npz", "best.pt")),
-    Script("table", _table, _has("last.pt"), ("tables/*.json",)),
-    Script("reproduce", _reproduce, _has("runs/*.npz"), ("tables/*.json", "synthetic.json")),
-    Script("run_synthetic", _synthetic, _has("runs/*.npz"), ("synthetic.json", "runs/*.npz")),
+    Script("table", table, _has("last.pt"), ("tables/*.json",)),
+    REPRODUCE,
+    Script("run_synthetic", synthetic, _has("runs/*.npz"), ("synthetic.json", "runs/*.npz")),
     Script("prepare_mini", _mini, _has("*.jpg"), ("*.jpg", "imdb_wiki.csv")),
     Script(
         "prepare_age", _age, _has("imdb_wiki_16.h5.*"), ("imdb_wiki_16.h5", "*.csv"), _many_faces

@@ -1,5 +1,8 @@
 """Settings that cannot be: refused before anything is trained."""
 
+import re
+from pathlib import Path
+
 from tests.engine.test_settings import WRONG
 from tests.faults.bench import Bench
 from tests.faults.fault import Fault, refused
@@ -31,6 +34,7 @@ SCRIPTS = (
     ("prepare_age", "source=imdb_wiki root=nowhere", "imdb_crop"),
     ("prepare_age", "source=imdb_wiki root=x pack=1000000", "4096"),
     ("report", "outputs=''", "outputs"),
+    ("report", "outputs=nowhere", "own=false"),
     ("diagnose", "nowhere.csv", "no such file"),
     ("faults", "kind=[nope]", "settings, hostile"),
     ("train", "experiment=imdb_wiki/gai name=\u00fc", "quotes"),
@@ -42,7 +46,7 @@ def told(script: str, settings: str, word: str) -> Fault:
         done = bench.wait(bench.start(script, *settings.split()))
         made = list(bench.folder.rglob("*.pt")) + list(bench.outputs.glob("*.json"))
         happened, lost, good = refused(done, word)
-        return happened, lost, good and not made
+        return happened, lost, good and not made and not Path("nowhere").exists()
 
     return Fault("settings", f"{script}.py {settings}", act)
 
@@ -51,7 +55,9 @@ def settings() -> list[Fault]:
     def fault(override: str) -> Fault:
         def act(bench: Bench) -> tuple[str, bool, bool]:
             done = bench.train("experiment=imdb_wiki/gai", "features=none", override)
-            happened, lost, good = refused(done, override.split("=")[0].lstrip("+").split(".")[-1])
+            name = override.split("=")[0].lstrip("+").split(".")[-1]
+            happened, lost, good = refused(done)
+            good = good and re.search(WRONG.get(override, name), done.err) is not None
             return happened, lost, good and not list(bench.outputs.rglob("*.pt"))
 
         return Fault("settings", override, act, override in list(WRONG)[:6])
