@@ -176,6 +176,25 @@ def test_a_mat_that_is_not_hdf5(tmp_path: Path):
         nyud2.frames(tmp_path, "train", tmp_path / "labeled.mat")
 
 
+def test_a_mat_whose_arrays_are_elsewhere_or_of_another_kind(tmp_path: Path):
+    mat, splits = write_mat(tmp_path)
+    with h5py.File(mat, "r+") as file:
+        file.move("images", "kept")
+        file["images"] = h5py.SoftLink("/kept")
+    with pytest.raises(ValueError, match=r"labeled\.mat: .*images is a soft link\. Fetch"):
+        nyud2.frames(tmp_path, "train", mat, splits)
+    with h5py.File(mat, "r+") as file:
+        del file["images"]
+        file.create_dataset("images", (3, 3, 640, 480), np.float64)
+    with pytest.raises(ValueError, match=r"labeled\.mat: .*images holds float64\. Fetch"):
+        nyud2.frames(tmp_path, "train", mat, splits)
+    with h5py.File(mat, "r+") as file:
+        del file["images"]
+        file.create_dataset("images", (2**40, 3, 640, 480), np.uint8)  # no byte of it is there
+    with pytest.raises(ValueError, match=r"labeled\.mat: .*the file has 0\. Fetch"):
+        nyud2.frames(tmp_path, "train", mat, splits)
+
+
 def test_wrong_bit_depth(folder: Path):
     path = first(folder, ".png")
     cv2.imwrite(str(path), np.full((240, 320), 3000, np.uint16))

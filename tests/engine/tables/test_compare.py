@@ -167,6 +167,22 @@ def test_side_by_side_gives_the_same(faces: Path, tmp_path: Path):
     assert again["rows"]["GAI"]["mae"]["mean"] == pytest.approx(table["rows"]["GAI"]["mae"]["mean"])
 
 
+@pytest.mark.usefixtures("small")
+def test_all_runs_that_fail_are_named_and_the_others_are_made(tmp_path: Path):
+    rows = OmegaConf.create(ROWS)
+    for name in ("gai", "focal"):
+        (tmp_path / "imdb_wiki").mkdir(exist_ok=True)
+        (tmp_path / "imdb_wiki" / name).write_text("a file where a folder should be")
+    said: list[str] = []
+    with pytest.raises(RuntimeError, match=r"(?s)2 of 3 runs failed.*GAI, seed 0: .*Focal, seed 0"):
+        comparison.compare(rows, 1, [], True, said.append)
+    assert [text for text in said if text.endswith("failed")] == [
+        "GAI, seed 0: failed",
+        "Focal, seed 0: failed",
+    ]
+    assert any(text.startswith("Vanilla, seed 0: done") for text in said)
+
+
 @pytest.mark.parametrize("preset", ["paper", "official", "laptop"])
 def test_the_vanilla_row_is_the_stage_one_of_the_others(preset: str):
     said = [f"preset={preset}", "paths=mini", "dataset=utkface"]
