@@ -1,24 +1,28 @@
-"""Fixtures that several folders of tests share."""
+"""Fixtures that several folders of tests share.
 
+What takes seconds to import is imported by the fixtures: the process that only hands the tests out
+needs none of it.
+"""
+
+import copy
 from pathlib import Path
 
 import pytest
-import torch
-
-from synthetic.bodies import write_bodies
-from synthetic.rooms import write_rooms
-from tests.engine.tiny import write_faces
 
 
 @pytest.fixture(scope="session")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 48 + 12 + 12 tiny images in the layout of IMDB-WIKI-DIR."""
+    from tests.engine.tiny import write_faces
+
     return write_faces(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="session")
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 8 + 3 rooms in the layout of NYUD2-DIR."""
+    from synthetic.rooms import write_rooms
+
     folder = tmp_path_factory.mktemp("data")
     write_rooms(folder / "nyud2", train=8, test=3, seed=0)
     return folder
@@ -27,6 +31,8 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def bodies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 40 + 24 + 16 small pictures of bodies in the layout of SPIN's data."""
+    from synthetic.bodies import write_bodies
+
     folder = tmp_path_factory.mktemp("data")
     counts = {"h36m_train": 40, "coco_2014_train": 24, "3dpw_test": 16}
     write_bodies(folder / "ihmr", counts, size=48, seed=0)
@@ -36,7 +42,43 @@ def bodies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def one_thread():
     """Tiny tensors gain nothing from threads, and other jobs share the machine."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def configs_are_parsed_once():
+    """Hydra parses some thirty files for each config that it composes; here each file once, unless
+    it has changed."""
+    from hydra._internal.config_repository import ConfigRepository
+    from hydra.core.object_type import ObjectType
+
+    parse, known = ConfigRepository.load_config, {}
+
+    def load_config(self: ConfigRepository, config_path: str):
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None or source.scheme() != "file":
+            return parse(self, config_path)
+        file = Path(source.path, source._normalize_file_name(config_path))
+        key = (source.provider, file, file.stat().st_mtime_ns)
+        if key not in known:
+            known[key] = parse(self, config_path)
+        return copy.deepcopy(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigRepository, "load_config", load_config)
+        yield
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of engine/tables/pool.py are forks that have imported the libraries; how they
+    start by themselves is tested in tests/engine/tables/test_pool.py."""
+    from engine.tables import pool
+    from tests import process
+
+    monkeypatch.setattr(pool, "_start", process.Worker)

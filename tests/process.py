@@ -2,12 +2,15 @@
 libraries: importing takes longer than most of what tests then do.
 """
 
+import contextlib
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -25,11 +28,16 @@ class Done(NamedTuple):
     stderr: str
 
 
+def context() -> ForkServerContext:
+    """Where processes are such forks."""
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(LIBRARIES)
+    return forks
+
+
 def start(function: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
     """A process that calls a function of a module, with one thread as all tests."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(LIBRARIES)
-    process = context.Process(target=function, args=arguments)
+    process = context().Process(target=function, args=arguments)
     process.start()
     return process
 
@@ -50,6 +58,27 @@ def call(function: Callable[..., Any], *arguments: Any, timeout: float = 240) ->
 def run(script: Path, *arguments: str, cwd: Path = ROOT, timeout: float = 240) -> Done:
     """`python script arguments...` in a folder."""
     return call(_script, str(script), arguments, str(cwd), timeout=timeout)
+
+
+class Worker:
+    """A worker of engine/tables/pool.py, with what the pool needs of subprocess.Popen."""
+
+    def __init__(self, end: Connection):
+        self.process = start(_work, end)
+        self.terminate, self.kill = self.process.terminate, self.process.kill
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired("worker", timeout or 0)
+        return self.process.exitcode
+
+
+def _work(end: Connection) -> None:
+    from engine.tables import worker
+
+    with contextlib.suppress(EOFError):
+        worker.main(os.getppid(), os.dup(end.fileno()))
 
 
 def _captured(written: tuple[Path, Path], function: Callable, arguments: tuple) -> None:

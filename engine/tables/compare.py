@@ -46,9 +46,8 @@ def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = OmegaConf.create({**row, "overrides": own, "curve": name, "sweep": None})
         for value in sweep.among:
             label = sweep.get("label", "{row} {value}").format(row=name, value=value)
-            own = [*(row.get("overrides") or []), f"++{sweep.key}={value}"]
             found[label] = OmegaConf.create(
-                {**row, "overrides": own, "curve": name, "knob": value, "sweep": None}
+                {**row, "changes": {sweep.key: value}, "curve": name, "knob": value, "sweep": None}
             )
     return found
 
@@ -72,6 +71,8 @@ def configs(
     own = list(row.get("overrides") or [])
     names = [f"experiment={row['experiment']}", *overrides, *own]
     one = composed("train", names)
+    for key, value in (row.get("changes") or {}).items():  # all values of a sweep share the rest
+        OmegaConf.update(one, key, value, force_add=True)
     heads = [_with(one, "seed", seed) for seed in range(row.get("seeds") or seeds)]
     if first_stage(one) is None:
         return heads

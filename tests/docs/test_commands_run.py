@@ -15,7 +15,7 @@ from datasets import nyud2
 from engine.benchmarks import tabular
 from engine.run import composed, run
 from engine.speed import suites
-from engine.tables import compare, cost, make, reproduce
+from engine.tables import compare, cost, make, plots, reproduce
 from scripts import table
 from synthetic import jobs, mini
 from tests.docs import workspace
@@ -85,6 +85,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def configs(row: Any, seeds: int, overrides: list[str], stages: int = 1) -> list[DictConfig]:
         data, outputs, own = Path("data"), Path("outputs"), list(row.get("overrides") or [])
+        own += [f"++{key}={value}" for key, value in (row.get("changes") or {}).items()]
         kind = {
             "imdb_wiki": tiny.config,
             "nyud2": tiny.depth_config,
@@ -128,6 +129,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (tabular, jobs, mini):
         monkeypatch.setattr(module, "side_by_side", one_by_one)
     monkeypatch.setattr(suites, "PIXELS", 912)
+    monkeypatch.setitem(plots.STYLE, "savefig.dpi", 20)
     monkeypatch.setattr(nyud2, "BLOCK", 2)
     monkeypatch.setattr("models.smpl.SMPL_VERTICES", 2400)
 

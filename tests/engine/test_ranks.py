@@ -1,14 +1,17 @@
 """Two processes give what one process gives with the joined batch, however ragged the shares."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
 
 from engine import checkpoint, features
 from engine.run import run
+from tests import process
 from tests.engine.tiny import config, write_faces
 
 
@@ -22,6 +25,19 @@ def state(folder: str) -> dict:
     return checkpoint.read(Path(folder) / "checkpoints" / "last.pt")
 
 
+@pytest.fixture
+def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks are forks of a process that has imported the libraries."""
+    init, forks = _MultiProcessingLauncher.__init__, process.context().get_start_method()
+
+    def forked(self: _MultiProcessingLauncher, strategy: Any, start_method: str) -> None:
+        assert start_method == "spawn"
+        init(self, strategy, forks)
+
+    monkeypatch.setattr(_MultiProcessingLauncher, "__init__", forked)
+
+
+@pytest.mark.usefixtures("forked_ranks")
 def test_two_devices_train_as_one(ragged: Path, tmp_path: Path):
     """BMC gathers labels over ranks; with the backbone frozen, the whole stage 2 must agree."""
     cfg = config(ragged, tmp_path, "imdb_wiki/bmc", "trainer.epochs=3")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch import Tensor, distributed
 
 from losses import BMC, BNI, BalancedLoss, Batch, Bins, Gaussian, Laplace
+from tests import process
 from tests.losses.pairs import D64
 
 PAGE = Path(__file__).parents[2] / "docs" / "losses.md"
@@ -84,7 +84,10 @@ def run_rank(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> dict[str, Tensor]:
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(run_rank, args=(str(folder),), nprocs=2)
+    ranks = [process.start(run_rank, rank, str(folder)) for rank in range(2)]
+    for rank in ranks:
+        rank.join()
+        assert rank.exitcode == 0
     return torch.load(folder / "made.pt", weights_only=True)
 
 

@@ -92,6 +92,7 @@ def test_unknown_source(tmp_path):
         ages(settings("prepare_age", "source=faces", f"root={tmp_path}", "cap=1"))
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_mini_is_drawn_from_its_config(tmp_path, capsys):
     faces = [f"folder={tmp_path / 'mini'}", "images=40", "size=16"]
     mini.draw(settings("prepare_mini", "draw=[faces]", *faces))

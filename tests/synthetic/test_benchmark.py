@@ -75,6 +75,7 @@ def test_a_damaged_job_is_made_again(
     assert f"{job.name}: made again" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_jobs_run_in_processes_and_report(tmp_path: Path):
     jobs = jobs_of(tmp_path, ["Vanilla"])[:2]
     reports = []

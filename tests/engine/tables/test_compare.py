@@ -15,6 +15,7 @@ from engine.tables import compare as comparison
 from engine.tables import cost
 from engine.tables.intervals import over_seeds
 from metrics.resample import draws
+from tests import process
 from tests.engine import tiny
 
 TABLES = sorted(
@@ -149,7 +150,7 @@ def test_a_chosen_sweep_is_a_row_and_its_values():
     }
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small", "forked_workers")
 def test_side_by_side_gives_the_same(faces: Path, tmp_path: Path):
     cached = ["components=1", "features=cached", "features.views=1"]
     rows = OmegaConf.create(ROWS)
@@ -205,7 +206,9 @@ def test_every_table_composes(name: str):
         assert len(numbers) == len(table.columns)
 
 
-def test_cost_of_a_step(faces: Path, tmp_path: Path):
+def test_cost_of_a_step(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    forks = process.context()
+    monkeypatch.setattr(cost.multiprocessing, "get_context", lambda _: forks)
     cfg = tiny.config(faces, tmp_path, "imdb_wiki/bmc")
     ours = np.ones(2**27)  # a gigabyte, which is not the step's
     measured = cost.measure(cfg, iterations=2)

@@ -27,16 +27,19 @@ def test_results_reports_and_threads(monkeypatch: pytest.MonkeyPatch):
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_an_error_in_a_task_is_raised():
     with pytest.raises(ValueError, match="of a task"):
         side_by_side([tiny_tasks.fail], 1, lambda i, what: None)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_worker_that_is_killed_is_told():
     with pytest.raises(RuntimeError, match="ended with code -9"):
         side_by_side([tiny_tasks.end], 1, lambda i, what: None)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_is_half_written_is_removed_when_another_task_fails(tmp_path: Path):
     """A worker is asked to stop, and has the time to tidy up."""
     path = tmp_path / "half"
