@@ -58,8 +58,7 @@ def test_a_released_depth_checkpoint_needs_the_test_files_only(
     test_only = shutil.ignore_patterns("nyu2_train*", "train_depth*")
     shutil.copytree(rooms / "nyud2", tmp_path / "nyud2", ignore=test_only)
     monkeypatch.setattr(evaluate, "load", lambda path, layout: TinyMaps())
-    choices = ["dataset=nyud2", "metrics=depth", "objective=dense", f"paths.data={tmp_path}"]
-    cfg = composed("evaluate", choices)
+    cfg = composed("evaluate", ["benchmark=nyud2", f"paths.data={tmp_path}"])
     objective, metrics = evaluate.released_model(tmp_path / "bni.pth", "nyud2", cfg)
     fabric = Fabric(accelerator="cpu", devices=1)
     assert evaluate.report(fabric, cfg, objective, metrics, "test", 2)["rmse"] > 0
