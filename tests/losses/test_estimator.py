@@ -205,7 +205,7 @@ def test_one_sample_is_refused_and_twelve_are_enough_to_fit():
 
 
 def test_importing_the_losses_stays_quick():
-    """And has no side effects: torch's compiler, say, switches off checks of torch.distributions."""
+    """And has no side effects: torch's compiler, say, switches off some checks."""
     slow = ("sklearn", "matplotlib", "torch._dynamo")
     code = f"import sys, losses; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
