@@ -15,6 +15,8 @@ from omegaconf import DictConfig
 
 @command("faults")
 def main(cfg: DictConfig) -> None:
+    from engine import RESULTS
+    from tests.faults import summary
     from tests.faults.campaign import replay
     from tests.faults.fault import Fault
 
@@ -24,14 +26,14 @@ def main(cfg: DictConfig) -> None:
 
     start = time.monotonic()
     found = replay(Path(cfg.folder), cfg.moments, wanted, cfg.resume, cfg.jobs, print)
-    for kind in dict.fromkeys(one["kind"] for one in found):
-        of_kind = [one for one in found if one["kind"] == kind]
-        seconds = sum(one["seconds"] for one in of_kind)
-        good = sum(one["good"] for one in of_kind)
-        print(f"{kind:9} {len(of_kind):4} faults, {good:4} as they should be, {seconds:6.0f} s")
+    took = time.monotonic() - start
+    for kind, count, good, seconds in summary.kinds(found):
+        print(f"{kind:9} {count:4} faults, {good:4} as they should be, {seconds:6} s")
     bad = [one["fault"] for one in found if not one["good"]]
-    took = f"{(time.monotonic() - start) / 60:.1f} minutes with {cfg.jobs} at a time"
-    print(f"{len(found)} faults, {len(found) - len(bad)} as they should be, {took}.")
+    count = f"{len(found)} faults, {len(found) - len(bad)} as they should be"
+    print(f"{count}, {took / 60:.1f} minutes with {cfg.jobs} at a time.")
+    if cfg.publish:
+        summary.publish(RESULTS, found, took, cfg.jobs)
     if bad:
         raise ValueError(f"not as it should be: {', '.join(bad)}")
 

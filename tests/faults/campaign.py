@@ -12,19 +12,20 @@ from engine import records
 from engine.tables.pool import side_by_side
 from tests.faults.bench import Bench
 from tests.faults.damage import files
-from tests.faults.fault import Fault
+from tests.faults.fault import Fault, beginning
 from tests.faults.hostile import hostile
 from tests.faults.kills import process
 from tests.faults.machine import disk, resources
 from tests.faults.mistakes import settings
 from tests.faults.places import places
 from tests.faults.ranks import ranks
+from tests.faults.stale import stale
 
 
 @functools.cache
 def catalogue(moments: int) -> tuple[Fault, ...]:
     return (
-        *settings(), *hostile(), *files(), *disk(), *resources(), *ranks(), *places(),
+        *settings(), *hostile(), *files(), *disk(), *resources(), *ranks(), *places(), *stale(),
         *(Fault(*kill) for kill in process(moments)),
     )  # fmt: skip
 
@@ -71,9 +72,10 @@ def acted_out(moments: int, number: int, folder: Path, tell: Callable[[Any], Non
     """Tells what became of a fault of the catalogue."""
     fault, start = catalogue(moments)[number], time.monotonic()
     try:
-        happened, lost, good = fault.act(Bench(folder / f"bench-{os.getpid()}"))
+        happened, lost, good = fault.act(Bench(folder.resolve() / f"bench-{os.getpid()}"))
     except Exception as error:
-        happened, lost, good = f"{type(error).__name__}: {error}"[:150], True, False
-    about = {"kind": fault.kind, "fault": fault.name, "happened": " ".join(happened.split())}
+        happened, lost, good = f"{type(error).__name__}: {beginning(str(error))}", True, False
+    happened = " ".join(happened.split())
+    about = {"kind": fault.kind, "fault": fault.name, "happened": happened}
     seconds = round(time.monotonic() - start, 1)
     tell({**about, "lost": lost, "good": good, "seconds": seconds})

@@ -24,7 +24,12 @@ def refused(done: Done, *words: str) -> tuple[str, bool, bool]:
     text = "\n".join(lines).strip()
     short = len(text.splitlines()) <= 6 and "Traceback" not in text
     good = done.code == 1 and short and all(word in text for word in words)
-    return f"exit {done.code}: {text[:150]}", False, good
+    return f"exit {done.code}: {beginning(text)}", False, good
+
+
+def beginning(text: str) -> str:
+    """The beginning of what was told, without the place of the bench."""
+    return re.sub(r"[^\s'\"=]*/bench-\d+", "bench", text)[:150]
 
 
 def finished_run(bench: Bench) -> Path:

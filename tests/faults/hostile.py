@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import torch
 
+from engine import RESULTS, records
 from tests.engine.test_targets import HOSTILE
 from tests.faults.bench import Bench
 from tests.faults.fault import Fault, finished_run, packing, refused
@@ -83,6 +84,7 @@ def hostile() -> list[Fault]:
     stores |= {"512 GB that are not there": "the file has 0", "numbers with a comma": "float"}
     for i, (name, word) in enumerate(stores.items()):
         faults.append(Fault("hostile", f"packed store: {name}", stored(i, word), i == 4))
+    faults.append(Fault("hostile", "a row of a table is HTML", html))
     faults += [
         csv("CSV is binary", bytes(range(256)) * 50),
         csv("CSV path leaves the folder", b"age,path,split\n1,../../etc/passwd,train\n", "leaves"),
@@ -96,6 +98,19 @@ def hostile() -> list[Fault]:
         csv("CSV row too short", b"age,path,split\n1,faces/train0.jpg\n", "line 2"),
     ]
     return faults
+
+
+def html(bench: Bench) -> tuple[str, bool, bool]:
+    """Neither page has it as a tag."""
+    table = records.read(RESULTS / "imdb_wiki_mini.json", "")
+    tag = "<img src=x onerror=alert(1)>"
+    rows = {tag: next(iter(table["rows"].values()))}
+    records.write(bench.outputs / "tables" / "imdb_wiki_mini.json", {**table, "rows": rows})
+    done = bench.wait(bench.start("report", f"outputs={bench.outputs}"))
+    pages = [bench.outputs / name for name in ("report.md", "report.html")]
+    raw = [page.name for page in pages if tag in page.read_text()]
+    named = all("onerror" in page.read_text() for page in pages)
+    return f"exit {done.code}, a tag in {raw or 'neither'}", False, not raw and named
 
 
 def stored(kind: int, word: str) -> Callable[[Bench], tuple[str, bool, bool]]:

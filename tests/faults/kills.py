@@ -141,7 +141,7 @@ def process(moments: int) -> list[tuple[str, str, Callable[[Bench], Any], bool]]
     return [
         (
             "process",
-            f"{script.name}.py, moment {number}",
+            f"{script.name}.py, {SIGNALS[number % 3].name}, moment {number}",
             functools.partial(killed, script, number),
             script.name == "train" and not number,
         )

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.faults.bench import Bench
-from tests.faults.fault import Fault, finished_run, packing, refused
+from tests.faults.fault import Fault, beginning, finished_run, packing, refused
 from tests.faults.kills import REPRODUCE, TABLE, TEMPORARY, contents, synthetic, table
 
 ROOT_ONLY = (1, 2)  # the capabilities of root to write and to read whatever the permissions say
@@ -159,7 +159,7 @@ def future(bench: Bench) -> tuple[str, bool, bool]:
     good = again.code == found.code == 0 and "images changed" in again.err and not found.err
     runs = list(bench.outputs.rglob("metrics.json"))
     good = good and all(numbers(path.parent) == before for path in runs)
-    return f"exit {again.code}: {again.err[:80]}", not good, good
+    return f"exit {again.code}: {beginning(again.err)}", not good, good
 
 
 def rows(bench: Bench) -> tuple[str, bool, bool]:

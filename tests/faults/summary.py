@@ -1,0 +1,70 @@
+"""The campaign in numbers: faults by kind, kills by script and signal, and every fault by name."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets.files import whole
+from engine import provenance
+from tests.faults.kills import SCRIPTS, SIGNALS
+
+One = Mapping[str, Any]  # what became of a fault
+
+
+def kinds(found: Sequence[One]) -> list[list[Any]]:
+    """(kind, faults, as they should be, seconds) of each."""
+    names = dict.fromkeys(one["kind"] for one in found)
+    of = {name: [one for one in found if one["kind"] == name] for name in names}
+    return [[name, len(ones), good(ones), seconds(ones)] for name, ones in of.items()]
+
+
+def kills(found: Sequence[One]) -> list[list[Any]]:
+    """(script, then of each signal how many ended in the same files, out of how many)."""
+
+    def cell(script: str, signal: str) -> str:
+        ones = [one for one in found if one["fault"].startswith(f"{script}.py, {signal},")]
+        return f"{good(ones)} of {len(ones)}"
+
+    return [[f"{s.name}.py", *(cell(s.name, sign.name) for sign in SIGNALS)] for s in SCRIPTS]
+
+
+def good(ones: Iterable[One]) -> int:
+    return sum(one["good"] for one in ones)
+
+
+def seconds(ones: Iterable[One]) -> int:
+    return round(sum(one["seconds"] for one in ones))
+
+
+def publish(folder: Path, found: Sequence[One], took: float, jobs: int) -> None:
+    """faults.md."""
+    meta = provenance.meta(took)
+    every = [
+        [one["kind"], one["fault"], one["happened"], "yes" if one["lost"] else "no"]
+        for one in found
+    ]
+    count = f"{len(found)} faults, {good(found)} as they should be"
+    text = [
+        f"{count}, in {took / 60:.1f} minutes with {jobs} at a time (`{meta['command']}`, commit "
+        f"{str(meta['commit'])[:10]}, {meta['machine']}).",
+        *rendered(["kind", "faults", "as they should be", "seconds"], kinds(found)),
+        "Kills after the first checkpoint that ended, started again, in the files of an unbroken "
+        "run, with no process and no temporary file left:",
+        *rendered(["script", *(sign.name for sign in SIGNALS)], kills(found)),
+        *rendered(["kind", "fault", "what happened", "lost"], every),
+    ]
+    with whole(folder / "faults.md") as file:
+        file.write(("\n".join(text) + "\n").encode())
+
+
+def rendered(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """A table in Markdown between empty lines; nothing in a cell is markup."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["", *("| " + " | ".join(map(plain, line)) + " |" for line in lines), ""]
+
+
+def plain(cell: Any) -> str:
+    text = str(cell).replace("&", "&amp;").replace("<", "&lt;")
+    for sign in "|*_`[]":
+        text = text.replace(sign, f"\\{sign}")
+    return text if str(cell) != "---" else "---"
