@@ -123,16 +123,16 @@ def _evaluate(bench: Bench) -> list[str]:
 
 
 REPRODUCE = Script("reproduce", reproduce, _has("runs/*.npz"), ("tables/*.json", "synthetic.json"))
-SCRIPTS = (
+SCRIPTS = (  # the quick ones first
     Script("train", _train, _has("last.pt"), ("metrics.json", "predictions.npz", "best.pt")),
-    Script("table", table, _has("last.pt"), ("tables/*.json",)),
-    REPRODUCE,
-    Script("run_synthetic", synthetic, _has("runs/*.npz"), ("synthetic.json", "runs/*.npz")),
-    Script("prepare_mini", _mini, _has("*.jpg"), ("*.jpg", "imdb_wiki.csv")),
+    Script("evaluate", _evaluate, _at_work, ("evaluation_*.json",), _finished),
     Script(
         "prepare_age", _age, _has("imdb_wiki_16.h5.*"), ("imdb_wiki_16.h5", "*.csv"), _many_faces
     ),
-    Script("evaluate", _evaluate, _at_work, ("evaluation_*.json",), _finished),
+    Script("prepare_mini", _mini, _has("*.jpg"), ("*.jpg", "imdb_wiki.csv")),
+    Script("run_synthetic", synthetic, _has("runs/*.npz"), ("synthetic.json", "runs/*.npz")),
+    REPRODUCE,
+    Script("table", table, _has("last.pt"), ("tables/*.json",)),
 )
 
 

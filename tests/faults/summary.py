@@ -45,8 +45,9 @@ def publish(folder: Path, found: Sequence[One], took: float, jobs: int) -> None:
     ]
     count = f"{len(found)} faults, {good(found)} as they should be"
     text = [
-        f"{count}, in {took / 60:.1f} minutes with {jobs} at a time (`{meta['command']}`, commit "
-        f"{str(meta['commit'])[:10]}, {meta['machine']}).",
+        f"{count}. They took {seconds(found) / 60:.0f} minutes, {jobs} at a time; this call took "
+        f"{took / 60:.0f} minutes (`{meta['command']}`, commit {str(meta['commit'])[:10]}, "
+        f"{meta['machine']}).",
         *rendered(["kind", "faults", "as they should be", "seconds"], kinds(found)),
         "Kills after the first checkpoint that ended, started again, in the files of an unbroken "
         "run, with no process and no temporary file left:",
