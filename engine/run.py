@@ -244,10 +244,10 @@ def make_fabric(cfg: DictConfig) -> Fabric:
         strategy=strategy,
         precision=trainer.precision,
     )
-    return whole_labels(fabric)
+    return labels_in_full(fabric)
 
 
-def whole_labels(fabric: Fabric) -> Fabric:
+def labels_in_full(fabric: Fabric) -> Fabric:
     """In mixed precision a batch is given to the model as it is: Fabric would round the labels to
     half precision, too, while autocast takes care of the images.
     """

@@ -73,7 +73,7 @@ def command(
             failed: list[Exception] = []
             caller = os.getpid()
 
-            def told_once(cfg: DictConfig) -> Any:
+            def caught(cfg: DictConfig) -> Any:
                 try:  # what goes through Hydra is told by Hydra, too
                     return checked(cfg)
                 except Exception as error:
@@ -81,21 +81,21 @@ def command(
                         raise JobFailed(errors.paragraph(error)) from None
                     failed.append(error)
 
-            def whole() -> Any:
+            def every_job() -> Any:
                 try:
-                    done = start(wraps(main)(told_once))()
+                    done = start(wraps(main)(caught))()
                 except JobFailed as error:
                     for text in dict.fromkeys(arrived):
                         if text != str(error):
-                            _told(text, 1)
+                            _say(text, 1)
                     raise
                 for error in failed[:-1]:  # with --multirun, several jobs may have failed
-                    _told(errors.paragraph(error), 1)
+                    _say(errors.paragraph(error), 1)
                 if failed:
                     raise failed[-1]
                 return done
 
-            return guarded(whole)
+            return guarded(every_job)
 
         return run
 
@@ -109,23 +109,23 @@ def freed(argument: str, free: str) -> str:
 
 def guarded(start: Callable[[], Any]) -> Any:
     """Run a script to its end; an error is told on stderr, and the exit code is 1."""
-    whole = os.environ.get(FULL) == "1"
+    full = os.environ.get(FULL) == "1"
     os.environ[FULL] = "1"  # Hydra hands errors on to us
     signal.signal(signal.SIGTERM, _stop)  # so that what is half written is removed
     try:
         return start()
     except KeyboardInterrupt:
-        raise SystemExit(_told("stopped; the same command goes on from here.", 130)) from None
+        raise SystemExit(_say("stopped; the same command goes on from here.", 130)) from None
     except Exception as error:
         from engine import errors
 
-        if whole:
+        if full:
             traceback.print_exc()
-        hint = "" if whole else f" ({FULL}=1 shows where.)"
-        raise SystemExit(_told(f"{errors.paragraph(error)}{hint}", 1)) from None
+        hint = "" if full else f" ({FULL}=1 shows where.)"
+        raise SystemExit(_say(f"{errors.paragraph(error)}{hint}", 1)) from None
 
 
-def _told(text: str, code: int) -> int:
+def _say(text: str, code: int) -> int:
     print(text, file=sys.stderr, flush=True)
     return code
 

@@ -31,11 +31,11 @@ def draw(cfg: DictConfig) -> None:
     shares = [0.0] * len(tasks)
     with tqdm(total=100, desc=f"drawing {', '.join(cfg.draw)}", unit="%", disable=None) as bar:
 
-        def told(i: int, share: float | None) -> None:
+        def advance(i: int, share: float | None) -> None:
             shares[i] = 1.0 if share is None else share
             bar.update(int(100 * sum(shares) / len(shares)) - bar.n)
 
-        for said in side_by_side(tasks, len(os.sched_getaffinity(0)), told):
+        for said in side_by_side(tasks, len(os.sched_getaffinity(0)), advance):
             print(said, end="")
 
 

@@ -143,7 +143,7 @@ def stratified_folds(labels: NDArray, folds: int, seed: int) -> NDArray[np.int64
 
 
 def run_set(
-    path: Path, target: str | None, rows: int | None, s: Settings, told: Callable
+    path: Path, target: str | None, rows: int | None, s: Settings, say: Callable
 ) -> dict[str, Any]:
     """{method: {metric: a value per fold}} of one set, errors in standard deviations of its labels
     (SERA in variances), and what `diagnose` said of its training labels.
@@ -166,7 +166,7 @@ def run_set(
                 errors.setdefault(method, {}).setdefault(metric, []).append(value)
         if k == 0 and len(y) >= 30:
             advice = [_foreseen(y, residual)]
-        told(f"{data.name}: fold {k + 1}")
+        say(f"{data.name}: fold {k + 1}")
     return {"errors": errors, **_about(data), **(advice[0] if advice else {})}
 
 
@@ -192,12 +192,12 @@ def run_all(
     rows: int | None,
     s: Settings,
     workers: int,
-    told: Callable[[str], None],
+    say: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
     """{set: what `run_set` found}; the largest files first, so that no worker is left alone."""
     ordered = sorted(paths, key=lambda path: -path.stat().st_size)
     tasks = [partial(run_set, path, targets.get(path.stem), rows, s) for path in ordered]
-    results = side_by_side(tasks, workers, lambda i, what: told(what or f"{ordered[i].stem}: done"))
+    results = side_by_side(tasks, workers, lambda i, what: say(what or f"{ordered[i].stem}: done"))
     found = {path.stem: result for path, result in zip(ordered, results, strict=True)}
     return {name: found[name] for name in sorted(found)}
 

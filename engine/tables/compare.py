@@ -224,7 +224,7 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
             tell(label, start)
     began = dict.fromkeys(range(len(together)), time.time())
 
-    def told(i: int, what: float | Failure | None) -> None:
+    def note(i: int, what: float | Failure | None) -> None:
         label = together[i][0]
         if isinstance(what, Failure):
             tell_failed(label, what)
@@ -234,7 +234,7 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
         elif label not in failed:
             tell(label, began[i])
 
-    side_by_side([functools.partial(_run_quietly, cfg) for _, cfg in together], jobs, told)
+    side_by_side([functools.partial(_run_quietly, cfg) for _, cfg in together], jobs, note)
     if failed:
         raise _of_all(failed, len(cfgs))
 

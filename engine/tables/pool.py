@@ -20,10 +20,10 @@ Task = Callable[[Callable[[Any], None]], Any]  # is handed a function that tells
 
 
 def side_by_side(
-    tasks: Sequence[Task], workers: int, told: Callable[[int, Any], None]
+    tasks: Sequence[Task], workers: int, progress: Callable[[int, Any], None]
 ) -> list[Any]:
-    """The results of picklable tasks. `told(i, what)` is called with what task i tells, and with
-    None when it is done. The first error ends everything and is raised.
+    """The results of picklable tasks. `progress(i, what)` is called with what task i tells,
+    and with None when it is done. The first error ends everything and is raised.
     """
     results: list[Any] = [None] * len(tasks)
     ahead = iter(range(len(tasks)))
@@ -43,11 +43,11 @@ def side_by_side(
                 kind, content = _heard(line, crew[line])
                 if kind == "failed":
                     raise content
-                if kind == "told":
-                    told(busy[line], content)
+                if kind == "progress":
+                    progress(busy[line], content)
                     continue
                 results[i := busy.pop(line)] = content
-                told(i, None)
+                progress(i, None)
                 next_task(line)
     return results
 

@@ -160,9 +160,9 @@ def curves(
         if method in content["rows"]:
             chosen = [content["rows"][method][name]["mean"] for name in (x, y)]
             ax.plot(*chosen, "o", color=shade, markerfacecolor="none", markersize=7)
-        for knob, place in of_method.items() if knobs else ():
+        for knob, point in of_method.items() if knobs else ():
             offset = {"textcoords": "offset points", "annotation_clip": True}
-            ax.annotate(knob, place, (3, 3), fontsize=6, color=shade, **offset)
+            ax.annotate(knob, point, (3, 3), fontsize=6, color=shade, **offset)
     start = [content["rows"][content["tradeoff"]["start"]][name]["mean"] for name in (x, y)]
     ax.plot(*start, "x", color="black", markersize=6)
     return ax

@@ -24,9 +24,13 @@ def main(caller: int, descriptor: int) -> None:
     import torch
 
     torch.set_num_threads(1)
+
+    def tell(what: Any) -> None:
+        line.send_bytes(pickle.dumps(("progress", what)))
+
     while True:
         task = line.recv_bytes()
-        line.send_bytes(outcome(task, lambda what: line.send_bytes(pickle.dumps(("told", what)))))
+        line.send_bytes(outcome(task, tell))
 
 
 def outcome(task: bytes, tell: Any) -> bytes:

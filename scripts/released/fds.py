@@ -31,10 +31,10 @@ def compare(lines: Lines, name: str, theirs: Any, own: Any, clone: Any, epochs: 
         theirs.update_last_epoch_stats(1)
         made = theirs.smooth(*(x.clone() for x in epochs[1]["theirs"]), 1)
     found = [own.mean, own.var], [own.smooth_mean, own.smooth_var]
-    told = [theirs.running_mean, theirs.running_var]
-    lines.add(f"FDS of {name}: mean and variance of the bins", found[0], told, 1e-5)
-    told = [theirs.smoothed_mean_last_epoch, theirs.smoothed_var_last_epoch]
-    lines.add(f"FDS of {name}: smoothed statistics", found[1], told, 1e-5)
+    known = [theirs.running_mean, theirs.running_var]
+    lines.add(f"FDS of {name}: mean and variance of the bins", found[0], known, 1e-5)
+    known = [theirs.smoothed_mean_last_epoch, theirs.smoothed_var_last_epoch]
+    lines.add(f"FDS of {name}: smoothed statistics", found[1], known, 1e-5)
     if made.ndim == 4:
         made = made.permute(0, 2, 3, 1).reshape(-1, WIDTH)
     lines.add(f"FDS of {name}: smoothed features", own(*epochs[1]["ours"]), made, 1e-5)

@@ -286,7 +286,7 @@ def evaluation(root: Path | None, work: Path, lines: Lines) -> None:
     with running(clone), bodies_of, contextlib.redirect_stdout(said):
         dataset = load(clone, "datasets.base_dataset").BaseDataset(None, "3dpw", is_train=False)
         script.run_evaluation(Fixed(), "3dpw", dataset, None, batch_size=20, num_workers=0)
-    told = [
+    printed = [
         float(x) for x in re.findall(r"(?:MPJPE|Reconstruction Error): ([\d.]+)", said.getvalue())
     ]
     people = ihmr.read_people(folder / "3dpw_test.npz", ihmr_images(folder))
@@ -294,8 +294,8 @@ def evaluation(root: Path | None, work: Path, lines: Lines) -> None:
     metrics = BodyMetrics(folder, folder / "smpl_mean_params.npz", "neutral", 64)
     metrics.update(torch.cat([pred, torch.zeros(20, 3)], 1), torch.from_numpy(target))
     report = metrics.compute()
-    lines.add("evaluation on 3DPW: MPJPE", report["mpjpe"], told[-2], FLOAT32)
-    lines.add("evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], told[-1], FLOAT32)
+    lines.add("evaluation on 3DPW: MPJPE", report["mpjpe"], printed[-2], FLOAT32)
+    lines.add("evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], printed[-1], FLOAT32)
 
 
 CHECKS = (geometry, body, network, losses, fits, evaluation)

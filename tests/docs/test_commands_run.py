@@ -104,11 +104,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         cost._measure(plain, iterations, 1, SimpleNamespace(send=found.append))
         return found[0]
 
-    def one_by_one(tasks: Sequence[Any], workers: int, told: Callable) -> list[Any]:
+    def one_by_one(tasks: Sequence[Any], workers: int, progress: Callable) -> list[Any]:
         results = []
         for i, task in enumerate(tasks):
-            results.append(task(functools.partial(told, i)))
-            told(i, None)
+            results.append(task(functools.partial(progress, i)))
+            progress(i, None)
         return results
 
     def drawn_once(cfg: DictConfig, overrides: list[str], say: Any = None) -> list[Path]:

@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision, Precision
 
 from engine.benchmarks.bodies.task import MeshRecovery
-from engine.run import whole_labels
+from engine.run import labels_in_full
 from models.fds import FDS
 from tests.engine import tiny, tiny_bodies
 from tests.engine.test_no_wait import objective, samples
@@ -38,7 +38,7 @@ def step(whole: Any, batch: dict, precision: Any) -> tuple[float, float]:
     """The loss and the norm of its gradient after a step through Fabric."""
     torch.manual_seed(0)  # dropout
     plugin = scaled(precision) if "mixed" in precision else Precision()
-    fabric = whole_labels(Fabric(accelerator="cpu", devices=1, plugins=[plugin]))
+    fabric = labels_in_full(Fabric(accelerator="cpu", devices=1, plugins=[plugin]))
     whole = copy.deepcopy(whole).train()
     module, optimizer = fabric.setup(whole, torch.optim.SGD(whole.parameters(), lr=1e-6))
     loss, _ = module(batch)

@@ -20,8 +20,8 @@ OVERRIDES = ("trainer.epochs=4", "trainer.batch_size=12", "trainer.checkpoint_ev
 
 
 def run_folder(outputs: Path, experiment: str) -> Path:
-    (place,) = (outputs / experiment).glob("*/seed*")
-    return place
+    (folder,) = (outputs / experiment).glob("*/seed*")
+    return folder
 
 
 def tensors(node) -> list[torch.Tensor]:
@@ -62,16 +62,16 @@ def test_killed_runs_end_at_the_same_bits(
 
     expected, got = (run_folder(tmp_path / name, experiment) for name in ("whole", "killed"))
     for name in ("last.pt", "best.pt"):
-        pair = [checkpoint.read(place / "checkpoints" / name) for place in (expected, got)]
+        pair = [checkpoint.read(folder / "checkpoints" / name) for folder in (expected, got)]
         states = [tensors({k: content[k] for k in ("objective",)}) for content in pair]
         assert len(states[0]) == len(states[1]) > 0
         for one, other in zip(*states, strict=True):
             assert torch.equal(one, other)
-    reports = [finished(place) for place in (expected, got)]
+    reports = [finished(folder) for folder in (expected, got)]
     assert reports[0] is not None
     assert reports[1] is not None
     assert reports[0]["metrics"] == reports[1]["metrics"]
-    files = [np.load(place / "predictions.npz") for place in (expected, got)]
+    files = [np.load(folder / "predictions.npz") for folder in (expected, got)]
     for key in files[0].files:
         np.testing.assert_array_equal(files[0][key], files[1][key])
 
@@ -94,8 +94,8 @@ def test_going_on_restores_sigma_its_optimiser_and_the_step(faces: Path, tmp_pat
         patch.setattr(checkpoint, "write", stop_after_six)
         with pytest.raises(KeyboardInterrupt):
             run(cfg)
-    place = run_folder(tmp_path, "imdb_wiki/gai")
-    content = checkpoint.read(place / "checkpoints" / "last.pt")
+    folder = run_folder(tmp_path, "imdb_wiki/gai")
+    content = checkpoint.read(folder / "checkpoints" / "last.pt")
     assert content["position"] == {"epoch": 1, "step": 2}
     assert content["objective"]["loss.likelihood.sigma"] != 10
     groups = content["optimizer"]["param_groups"]

@@ -10,7 +10,9 @@ import pytest
 import datasets
 from engine.run import composed
 from scripts import compare_released
+from scripts.released import report
 from scripts.released.clones import Clone, Missing
+from scripts.released.compare import compare
 from scripts.released.lines import Line, Lines, reasons
 
 ROOT = Path(__file__).parents[2]
@@ -47,9 +49,7 @@ def write_clone(folder: Path, scale: float = 1.0, more: str = "") -> Path:
 
 def compared(clone: Path | None, only: str = CHECK) -> tuple[list[Line], list[str]]:
     parts = ["age"]
-    return compare_released.compare(
-        {"one": {"url": "someone/losses", "clone": clone, "parts": parts}}, only
-    )
+    return compare({"one": {"url": "someone/losses", "clone": clone, "parts": parts}}, only)
 
 
 def test_code_that_does_the_same_is_equal(tmp_path: Path):
@@ -106,7 +106,7 @@ def test_the_exit_code_and_what_is_published(
     assert len(content["lines"]) == 5
     assert str(tmp_path) not in json.dumps(content)  # nobody else has that folder
     page = (tmp_path / "docs" / "fidelity.md").read_text()
-    assert page == compare_released.markdown(content)
+    assert page == report.markdown(content)
     assert ("DIFFERENT" in page) == (code == 1)
 
 
@@ -155,7 +155,7 @@ def test_differences_are_by_the_scale_of_each_entry():
 def test_the_page_is_made_of_the_published_file():
     content = json.loads((ROOT / "results" / "fidelity.json").read_text())
     page = (ROOT / "docs" / "fidelity.md").read_text()
-    assert page == compare_released.markdown(content), "publish it again"
+    assert page == report.markdown(content), "publish it again"
     assert len(content["lines"]) >= 40
     kinds = {line["verdict"].partition(":")[0] for line in content["lines"]}
     assert kinds == {"equal", "deviation"}

@@ -16,14 +16,14 @@ def test_seeds_share_stage_one_and_can_be_evaluated(
     row = ("experiment=imdb_wiki/bmc", "preset=laptop", *tiny(faces, tmp_path))
     for seed in (0, 1):
         train.main(composed("train", [*row, f"seed={seed}"]))
-    places = sorted((tmp_path / "imdb_wiki" / "bmc" / "laptop").iterdir())
-    assert [place.name.split("-")[0] for place in places] == ["seed0", "seed1"]
+    folders = sorted((tmp_path / "imdb_wiki" / "bmc" / "laptop").iterdir())
+    assert [folder.name.split("-")[0] for folder in folders] == ["seed0", "seed1"]
     assert len(list((tmp_path / "imdb_wiki" / "vanilla" / "laptop").iterdir())) == 1
 
     capsys.readouterr()
-    said = [f"run={places[1]}", "split=val", "accelerator=cpu", "trust=[tests]"]
+    said = [f"run={folders[1]}", "split=val", "accelerator=cpu", "trust=[tests]"]
     evaluate.main(composed("evaluate", said))
     assert "val/bmae" in capsys.readouterr().out
-    again = json.loads((places[1] / "evaluation_best_val.json").read_text())
-    done = json.loads((places[1] / "metrics.json").read_text())["metrics"]
+    again = json.loads((folders[1] / "evaluation_best_val.json").read_text())
+    done = json.loads((folders[1] / "metrics.json").read_text())["metrics"]
     assert again["bmae"] == pytest.approx(done["val/bmae"], rel=1e-5)  # other batches

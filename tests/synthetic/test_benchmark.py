@@ -65,7 +65,7 @@ def test_a_damaged_job_is_made_again(
         left = {"empty": b"", "cut": data[: len(data) // 2], "text": b"no zip"}[damage]
         job.path.write_bytes(left)
 
-    def here(tasks, workers, told):
+    def here(tasks, workers, progress):
         return [task(lambda epoch: None) for task in tasks]
 
     monkeypatch.setattr("synthetic.jobs.side_by_side", here)

@@ -12,25 +12,25 @@ from engine.tables.plots import save
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> list[Path]:
+def folders(tmp_path: Path) -> list[Path]:
     """Two seeds: errors of 1 and 3 years at age 20, of 2 and 2 at age 70."""
     for seed, errors in enumerate([(1.0, 2.0), (3.0, 2.0)]):
-        place = tmp_path / str(seed)
-        place.mkdir()
+        folder = tmp_path / str(seed)
+        folder.mkdir()
         target = np.array([[20.0], [70.0]])
         pred = target + np.array(errors)[:, None]
-        np.savez(place / "predictions.npz", test_pred=pred, test_target=target)
+        np.savez(folder / "predictions.npz", test_pred=pred, test_target=target)
     return [tmp_path / "0", tmp_path / "1"]
 
 
-def test_predictions_are_columns(places):
-    pred, target = predictions(places[0])
+def test_predictions_are_columns(folders):
+    pred, target = predictions(folders[0])
     assert pred.tolist() == [21, 72]
     assert target.tolist() == [20, 70]
 
 
-def test_error_per_label_is_the_mean_over_seeds(places):
-    assert error_per_label(places, Label()).to_dict() == {20: 2.0, 70: 2.0}
+def test_error_per_label_is_the_mean_over_seeds(folders):
+    assert error_per_label(folders, Label()).to_dict() == {20: 2.0, 70: 2.0}
 
 
 def test_gains_are_bars_at_their_ages():
