@@ -30,10 +30,12 @@ Seed = tuple[int, int]  # of stage 1 and of stage 2; a row of one stage has it t
 def paired(ours: Mapping[Seed, float], theirs: Mapping[Seed, float]) -> dict[Seed, float]:
     """The differences of the seeds that both rows have: {seed: difference}.
 
-    A baseline that is itself the stage 1, one value for each, is paired with all that build on it.
+    A row that is itself the stage 1, one value for each, is paired with all that build on it.
     """
     of_stage = {first: value for (first, _), value in theirs.items()}
     alone = len(of_stage) == len(theirs)
+    if not alone and len({first for first, _ in ours}) == len(ours):
+        return {seed: -value for seed, value in paired(theirs, ours).items()}
     partner = {
         seed: of_stage.get(seed[0]) if alone and seed not in theirs else theirs.get(seed)
         for seed in ours

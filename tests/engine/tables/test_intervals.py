@@ -14,6 +14,7 @@ def test_pairs_are_the_same_seeds():
     # Vanilla is stage 1 itself: one value for each stage 1, whatever the seed of stage 2
     stage1 = {(0, 0): 1.0, (1, 1): 2.0}
     assert paired(ours, stage1) == {(0, 0): 4.0, (0, 1): 5.0, (1, 0): 2.0}
+    assert paired(stage1, ours) == {(0, 0): -4.0, (0, 1): -5.0, (1, 0): -2.0}
     assert paired(ours, {(7, 7): 1.0}) == {}
     assert paired({(0, 0): math.nan}, {(0, 0): 1.0}) == {}
 
