@@ -12,15 +12,8 @@ from datasets import crops, ihmr
 from datasets.crops import View
 from scripts.released.clones import Clone
 from scripts.released.lines import Lines, rms
-from scripts.released.spin import (
-    TURNS,
-    ihmr_images,
-    load,
-    matrices,
-    open_clone,
-    running,
-    write_body,
-)
+from scripts.released.spin import TURNS, ihmr_images, matrices, write_body
+from scripts.released.spin_clone import load, open_clone, running
 
 
 def samples(root: Path | None, work: Path, lines: Lines) -> None:
