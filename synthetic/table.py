@@ -131,7 +131,8 @@ def details_of(jobs: list[Job]) -> dict[str, Any]:
 def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
     """The table of the finished jobs, written with its figures."""
     found = {"rows": table_of(cfg, jobs, METHODS), "extras": table_of(cfg, jobs, EXTRAS)}
-    found["seeds"] = {job.method: [(seed, seed) for seed in job.seeds] for job in jobs}
+    own = [job for job in jobs if job.problems[0].family != "nonlinear"]  # a figure's has one seed
+    found["seeds"] = {job.method: [(seed, seed) for seed in job.seeds] for job in own}
     table = {
         **found,
         **compared(found, {}, cfg.benchmark),

@@ -8,12 +8,14 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
 
 from engine import ROOT
 from synthetic import figures
 from synthetic.jobs import Job, run_all
 from synthetic.problems import NONLINEAR, TABLE
 from synthetic.program import Training
+from synthetic.table import write
 from tests import process
 
 TINY = Training(2, "SGD", 1e-3, 1e-3, 0.9, 64, 64, 32, 1)
@@ -22,7 +24,7 @@ TINY = Training(2, "SGD", 1e-3, 1e-3, 0.9, 64, 64, 32, 1)
 def jobs_of(folder: Path, methods=figures.NAMES) -> list[Job]:
     families = [tuple(p for p in TABLE if p.family == f) for f in ("normal", "exponential", "mvn")]
     return [
-        Job(method, problems, (0, 1), TINY, str(folder))
+        Job(method, problems, (0,) if problems is NONLINEAR else (0, 1), TINY, str(folder))
         for problems in (*families, NONLINEAR)
         for method in methods
     ]
@@ -42,6 +44,15 @@ def test_results_come_back_by_problem_and_seed(finished: list[Job]):
     assert result["mse"].shape == (3, 2)
     assert result["weight"].shape == (3, 2, 1, 1)
     assert np.isfinite(result["mse"]).all()
+
+
+def test_a_table_beside_the_nonlinear_figure_has_every_seed(finished: list[Job], tmp_path: Path):
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("synthetic", [f"folder={tmp_path}", "figures=false"])
+    written = write(cfg, finished, seconds=1.0)
+    assert written["seeds"]["Vanilla"] == [(0, 0), (1, 1)]
+    against = written["against"]["GAI (true noise)"]["Vanilla"]
+    assert {cell["pairs"] for cell in against.values()} == {2}
 
 
 def test_a_finished_job_is_not_run_again(finished: list[Job]):
