@@ -22,12 +22,14 @@ from ..batches import is_readable, samples
 from ..mixture import GaussianMixture
 from ..priors import Bins
 from .evidence import Axes, Evidence, diagonal, ellipsoids, line, points
-from .grid import Table, cells, tabulate
+from .grid import Curves, Table, cells, tabulate
 from .recent import recent
 
 FEW_ROWS = 4096  # up to here the exact sum is cheaper than a table
 CHUNK = 1 << 16  # rows that are read together, so that temporaries stay in the cache
 NUMBERS = 1 << 22  # rows x components that are summed together on a GPU
+
+Read = Callable[[Table, Tensor], Curves]
 
 
 class Sigma(NamedTuple):
@@ -66,18 +68,20 @@ def value_and_gradients(
     target: Tensor,
     weight: Tensor | None,
     reuse: bool = False,
+    read: Read | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """2 sigma^2 times the mean of the rows (), weighted by (N,) if given, and its gradients to
     pred (N, D) and, if it is learned, to sigma, () or (D,); sigma^2 as a factor has none.
 
     pred, target (N, D); one sigma, unless the prior is of single labels. `reuse`: whether the
-    next step will have the same components, so that what is made of them is worth keeping.
+    next step will have the same components, so that what is made of them is worth keeping;
+    `read`: reads all rows off a table at once, in place of `Table.read` by chunks.
     """
     x, (raw, floor, learned) = pred.detach(), sigma
     readable = raw.device == pred.device and is_readable(pred)
     if readable and raw.ndim == 0:  # a Python number saves torch calls
         s = max(raw.item(), floor)
-        evidence = _evidence(over, s * s, learned, x, readable, reuse)
+        evidence = _evidence(over, s * s, learned, x, readable, reuse, read=read)
         return _loss(evidence, x, target, s, strength, weight, learned)
     s = raw.detach().to(x.dtype).clamp(min=floor)
     evidence = _evidence(over, 1.0, learned, x / s, readable, False, s)
@@ -100,6 +104,7 @@ def _evidence(
     readable: bool,
     reuse: bool,
     s: Tensor | None = None,
+    read: Read | None = None,
 ) -> Iterator[tuple[slice | None, Evidence]]:
     """The evidence of x (N, D), for slices of the rows (None: all); with s, x is in units of it."""
     c, cov, log_w = over
@@ -141,9 +146,10 @@ def _evidence(
         return
     table = _table(c, v, log_w, var, learned, x, reuse) if readable else None
     few = FEW_ROWS if x.device.type == "cpu" else max(FEW_ROWS, NUMBERS // len(c))
-    size = few if table is None else CHUNK
+    size = few if table is None else CHUNK if read is None else rows
+    each = exact if table is None else _reader(table, var, exact, read or Table.read)
     for start in range(0, rows, size):
-        yield slice(start, start + size), exact if table is None else _reader(table, var, exact)
+        yield slice(start, start + size), each
 
 
 def _table(
@@ -163,11 +169,11 @@ def _table(
     return table if table is not None and table.useful else None
 
 
-def _reader(table: Table, var: float, exact: Evidence) -> Evidence:
+def _reader(table: Table, var: float, exact: Evidence, curves: Read) -> Evidence:
     """The evidence, read off the table where that is right, and summed elsewhere."""
 
     def read(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        value, slope, others = table.read(x[:, 0])
+        value, slope, others = curves(table, x[:, 0])
         residual = slope.mul_(-var)[:, None]
         return value[:, None], residual, others[0][:, None] if others else residual
 

@@ -29,6 +29,7 @@ N: rows; G: cells; K: components.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +38,9 @@ from torch import Tensor
 REACH = 24  # rho / h
 NARROWEST = 1 / 2  # rho / min tau: between labels that are dense, eta is 1/2 there
 WIDTH = 3.0  # the table ends so many tau_k beyond c_k
+
+# the first curve's values and slopes, and the other curves' values, (N,) each
+Curves = tuple[Tensor, Tensor, list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -51,18 +55,9 @@ class Table:
     all_good: bool
     useful: bool  # whether most cells are good
 
-    def read(self, x: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """(N,) within the ends -> the first curve's values and slopes, and the other curves'
-        values, (N,) each.
-        """
-        place = (x - self.low).mul_(self.scale)
-        cell = place.int()
-        t = place.sub_(cell)
-        picked = self.coefficients.flatten(0, 1).index_select(1, cell)  # (4 F, N): fast this way
-        (c0, c1, c2, c3), *others = picked.split(4)
-        bend = torch.addcmul(c2, t, c3, value=1.5)  # c2 + 3/2 c3 t
-        slope = torch.addcmul(c1, t, bend, value=2).mul_(self.scale)
-        return _cubic((c0, c1, c2, c3), t), slope, [_cubic(c, t) for c in others]
+    def read(self, x: Tensor) -> Curves:
+        """(N,) within the ends -> the curves there."""
+        return read(self.coefficients, x, self.low, self.scale)
 
     def exceptions(self, x: Tensor) -> Tensor | None:
         """The rows of x (N,) that must not be read, as a mask (N,), or None if all may be."""
@@ -73,6 +68,18 @@ class Table:
         outside = ~((x >= self.low) & (x <= self.high))
         cell = ((x - self.low) * self.scale).masked_fill(outside, 0).int()
         return outside | ~self.good[cell]
+
+
+def read(coefficients: Tensor, x: Tensor, low: Any, scale: Any) -> Curves:
+    """What `Table.read` gives, as a function of numbers alone."""
+    place = (x - low).mul_(scale)
+    cell = place.int()
+    t = place.sub_(cell)
+    picked = coefficients.flatten(0, 1).index_select(1, cell)  # (4 F, N): fast this way
+    (c0, c1, c2, c3), *others = picked.split(4)
+    bend = torch.addcmul(c2, t, c3, value=1.5)  # c2 + 3/2 c3 t
+    slope = torch.addcmul(c1, t, bend, value=2).mul_(scale)
+    return _cubic((c0, c1, c2, c3), t), slope, [_cubic(c, t) for c in others]
 
 
 def cells(c: Tensor, v: Tensor | None, var: float) -> tuple[int, float, float]:
