@@ -21,6 +21,7 @@ from torch.fx.node import map_arg
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from losses import BalancedLoss, fast
+from losses import Batch as BatchPrior
 from synthetic.problems import Problem, Split, make_splits
 
 Batch = tuple[Tensor, Tensor, Tensor]  # x (R, B, F), y (R, B, D), density (R, B)
@@ -60,7 +61,8 @@ class State:
 
 class Objective(nn.Module):
     """A loss as training sees it, or in nats, as validation compares it while sigma moves, or its
-    gradients to pred and to the loss's parameters by name, where they have formulas of their own.
+    gradients to pred and to the loss's parameters by name, where they have formulas of their own
+    (for labels that are all near each other, quicker ones).
     """
 
     def __init__(self, loss: nn.Module):
@@ -68,8 +70,9 @@ class Objective(nn.Module):
         self.loss = loss
 
     def forward(self, pred: Tensor, target: Tensor, density: Tensor, kind: str = "loss"):
-        if kind == "gradients":
-            to_pred, to_parameters = fast.gradients(self.loss, pred, target)
+        if kind.startswith("gradients"):
+            near = kind.endswith("near")
+            to_pred, to_parameters = fast.gradients(self.loss, pred, target, near)
             return to_pred, {f"loss.{name}": value for name, value in to_parameters.items()}
         if not isinstance(self.loss, BalancedLoss):
             return self.loss(pred, target, 1 / density)  # the baseline that knows p_train itself
@@ -107,7 +110,7 @@ class Runs:
         self.weight = torch.stack([weight for weight, _ in starts]).to(device).requires_grad_()
         self.bias = torch.stack([bias for _, bias in starts]).to(device).requires_grad_()
         self.optimizer = self._optimizer()
-        self.programs: dict[int, Callable[[Batch], list[Tensor]]] = {}
+        self.programs: dict[tuple[int, str], Callable[[Batch], list[Tensor]]] = {}
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.columns = len(problems)
 
@@ -131,11 +134,12 @@ class Runs:
 
     def epoch(self) -> None:
         """Every training pair once, in a fresh order for every run."""
+        kind = self._kind()
         for batch in self._batches("train", self._shuffled()):
-            size = batch[0].shape[1]
-            if size not in self.programs:
-                self.programs[size] = self._gradient_program(batch)
-            gradients = self.programs[size](batch)
+            key = batch[0].shape[1], kind
+            if key not in self.programs:
+                self.programs[key] = self._gradient_program(batch, kind)
+            gradients = self.programs[key](batch)
             for variable, gradient in zip(self._variables(), gradients, strict=True):
                 variable.grad = gradient.contiguous()  # fused optimisers take no strides
             self.optimizer.step()
@@ -163,7 +167,22 @@ class Runs:
     def _variables(self) -> list[Tensor]:
         return [self.weight, self.bias, *self.parameters.values()]
 
-    def _gradient_program(self, batch: Batch) -> Callable[[Batch], list[Tensor]]:
+    def _kind(self) -> str:
+        """How the objective's gradients are computed, for as long as sigma is about what it is."""
+        if not fast.has_gradients(self.objective.loss):
+            return "loss"
+        if not isinstance(self.objective.loss.prior, BatchPrior):
+            return "gradients"
+        near = fast.are_near(self.data["train", "y"], self._sigma())
+        return "gradients near" if near else "gradients"
+
+    def _sigma(self) -> Tensor:
+        """(R,), NaN where the loss has none."""
+        scales = {**self.buffers, **self.parameters}
+        found = [v for k, v in scales.items() if k.endswith((".sigma", ".scale"))]
+        return found[0].detach() if found else torch.full((len(self.weight),), torch.nan)
+
+    def _gradient_program(self, batch: Batch, kind: str) -> Callable[[Batch], list[Tensor]]:
         """A batch -> the gradients of every variable, as a flat list of tensor operations.
 
         The vmapped loss and its backward pass are traced once. What is run is what they did,
@@ -173,8 +192,8 @@ class Runs:
         ones = torch.ones(len(batch[0]), device=self.device)
 
         def gradients(batch: Batch, *variables: Tensor) -> tuple[Tensor, ...]:
-            if fast.has_gradients(self.objective.loss):
-                to_pred, others = self.losses(batch, "gradients", variables)
+            if kind != "loss":
+                to_pred, others = self.losses(batch, kind, variables)
                 return to_pred.mT @ batch[0], to_pred.sum(1), *(others[k] for k in self.parameters)
             pull = vjp(lambda *v: self.losses(batch, variables=v), *variables)[1]
             return pull(ones)
@@ -193,13 +212,10 @@ class Runs:
         parts = [self.losses(batch, "nats") for batch in self._batches("val", order)]
         pred = torch.baddbmm(self.bias[:, None], self.data["test", "x"], self.weight.mT)
         miss = pred - self.data["test", "y"]
-        scales = {**self.buffers, **self.parameters}
-        found = [v for k, v in scales.items() if k.endswith((".sigma", ".scale"))]
-        sigma = found[0] if found else torch.full((runs,), torch.nan)
         return State(
             torch.stack(parts).mean(0),
             miss.square().mean((1, 2)),
-            *(tensor.detach().clone() for tensor in (self.weight, self.bias, sigma)),
+            *(tensor.detach().clone() for tensor in (self.weight, self.bias, self._sigma())),
         )
 
     def _optimizer(self) -> torch.optim.Optimizer:

@@ -65,15 +65,16 @@ def line(c: Tensor, v: Tensor | None, log_w: Tensor, var: float, learned: bool) 
     return mixture
 
 
-def points(c: Tensor, log_w: Tensor, var: float, learned: bool) -> Evidence:
-    """Single labels in several dimensions: |r|^2 = |x|^2 + |c|^2 - 2 x.c goes through one matrix
-    product, (N, K, D) is never made. In float64 where that cancels.
+def points(c: Tensor, log_w: Tensor, var: float, learned: bool, near: bool = False) -> Evidence:
+    """Single labels: |r|^2 = |x|^2 + |c|^2 - 2 x.c goes through one matrix product, (N, K, D) is
+    never made. In float64 where that cancels, or may and cannot be seen; `near`: it does not.
     """
     dtype, middle, labels = c.dtype, c.mean(0), c
     c = labels - middle
     square = c * c
     length = square.sum(-1)
-    if not is_readable(c) or length.max().item() > CANCELS * c.shape[-1] * var:
+    seen = near or (is_readable(c) and length.max().item() <= CANCELS * c.shape[-1] * var)
+    if not seen:
         c = double(labels) - double(middle)
         square = c * c
         length = square.sum(-1)

@@ -69,13 +69,15 @@ def value_and_gradients(
     weight: Tensor | None,
     reuse: bool = False,
     read: Read | None = None,
+    near: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """2 sigma^2 times the mean of the rows (), weighted by (N,) if given, and its gradients to
     pred (N, D) and, if it is learned, to sigma, () or (D,); sigma^2 as a factor has none.
 
     pred, target (N, D); one sigma, unless the prior is of single labels. `reuse`: whether the
     next step will have the same components, so that what is made of them is worth keeping;
-    `read`: reads all rows off a table at once, in place of `Table.read` by chunks.
+    `read`: reads all rows off a table at once, in place of `Table.read` by chunks; `near`: the
+    caller knows of single labels, hidden by vmap, that `points` may take float32 for them.
     """
     x, (raw, floor, learned) = pred.detach(), sigma
     readable = raw.device == pred.device and is_readable(pred)
@@ -84,7 +86,7 @@ def value_and_gradients(
         evidence = _evidence(over, s * s, learned, x, readable, reuse, read=read)
         return _loss(evidence, x, target, s, strength, weight, learned)
     s = raw.detach().to(x.dtype).clamp(min=floor)
-    evidence = _evidence(over, 1.0, learned, x / s, readable, False, s)
+    evidence = _evidence(over, 1.0, learned, x / s, readable, False, s, near=near)
     loss, to_pred, to_sigma = _loss(
         evidence, x / s, target / s, 1.0, strength, weight, learned, s.ndim > 0
     )
@@ -105,6 +107,7 @@ def _evidence(
     reuse: bool,
     s: Tensor | None = None,
     read: Read | None = None,
+    near: bool = False,
 ) -> Iterator[tuple[slice | None, Evidence]]:
     """The evidence of x (N, D), for slices of the rows (None: all); with s, x is in units of it."""
     c, cov, log_w = over
@@ -130,8 +133,8 @@ def _evidence(
         return
     if s is not None:
         c, cov = c / s, cov if cov is None else cov / s**2
-    if dims > 1:
-        yield None, points(c, log_w, var, learned)
+    if dims > 1 or (near and cov is None):
+        yield None, points(c, log_w, var, learned, near)
         return
     v = None if cov is None else cov[:, 0]
 

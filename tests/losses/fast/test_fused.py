@@ -208,3 +208,30 @@ def test_clustered_labels_in_many_dimensions(spread, name, learn, monkeypatch):
     for single, double in zip(*results, strict=True):
         # 1e-5 of the largest: float32; sigma's gradient is a difference of two sums ten times it
         assert (single - double).abs().max() <= 1e-5 * double.abs().max()
+
+
+@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize("dims", [1, 3])
+def test_gradients_of_labels_that_are_near(dims: int, learn: bool):
+    """In float32, at the very edge of near, against the definition in float64."""
+    generator, sigma = torch.Generator().manual_seed(dims), 0.5
+    target = torch.randn(2, 200, dims, generator=generator)
+    reach = (target - target.mean(1, keepdim=True)).square().sum(-1).amax(1)
+    target = target * (0.999 * sigma * (32 * dims / reach).sqrt())[:, None, None]
+    assert fast.are_near(target, torch.full((2,), sigma))
+    assert not fast.are_near(1.01 * target, torch.full((2,), sigma))
+    pred = target + 0.7 * torch.randn(target.shape, generator=generator)
+    loss, exact = (BMC(torch.tensor(sigma, dtype=d), learn) for d in (torch.float32, D64))
+    ours, scales = torch.vmap(lambda p, y: fast.gradients(loss, p, y, near=True))(pred, target)
+    for run in range(2):
+        p = pred[run].to(D64).requires_grad_()
+        exact.zero_grad()
+        definition(exact, p, target[run].to(D64)).backward()
+        assert p.grad is not None
+        largest = p.grad.abs().max().item()  # 32 times float32's rounding, and some
+        torch.testing.assert_close(ours[run].to(D64), p.grad, rtol=0, atol=1e-5 * largest)
+        if learn:
+            to_sigma = exact.likelihood.raw.grad
+            torch.testing.assert_close(
+                scales["likelihood.sigma"][run].to(D64), to_sigma, rtol=1e-4, atol=1e-5
+            )
