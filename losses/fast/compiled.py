@@ -5,6 +5,8 @@ compiled, too: one pass over the rows in place of a dozen.
 N: rows; K: components.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,12 +19,14 @@ from .grid import Curves, Table, read
 NAME = f"{__name__.split('.')[0]}::line_mean"
 
 
-_compiled_read = torch.compile(read, fullgraph=True, dynamic=True)
+@functools.cache  # not at import: what compiles changes settings of torch
+def _compiled_read() -> Callable[..., Curves]:
+    return torch.compile(read, fullgraph=True, dynamic=True)
 
 
 def _read(table: Table, x: Tensor) -> Curves:
     """`Table.read`; the ends as tensors, because another number would be compiled anew."""
-    return _compiled_read(table.coefficients, x, *x.new_tensor((table.low, table.scale)))
+    return _compiled_read()(table.coefficients, x, *x.new_tensor((table.low, table.scale)))
 
 
 @torch.library.custom_op(NAME, mutates_args=())
