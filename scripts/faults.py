@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 def main(cfg: DictConfig) -> None:
     from engine import RESULTS
     from tests.faults import summary
-    from tests.faults.campaign import replay
+    from tests.faults.campaign import catalogue, replay
     from tests.faults.fault import Fault
 
     def wanted(fault: Fault) -> bool:
@@ -33,7 +33,7 @@ def main(cfg: DictConfig) -> None:
     count = f"{len(found)} faults, {len(found) - len(bad)} as they should be"
     print(f"{count}, {took / 60:.1f} minutes with {cfg.jobs} at a time.")
     if cfg.publish:
-        summary.publish(RESULTS, found, took, cfg.jobs)
+        summary.publish(RESULTS, found, len(catalogue(cfg.moments)), cfg.jobs)
     if bad:
         raise ValueError(f"not as it should be: {', '.join(bad)}")
 

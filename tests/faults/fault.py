@@ -28,8 +28,8 @@ def refused(done: Done, *words: str) -> tuple[str, bool, bool]:
 
 
 def beginning(text: str) -> str:
-    """The beginning of what was told, without the place of the bench."""
-    return re.sub(r"[^\s'\"=]*/bench-\d+", "bench", text)[:150]
+    """The beginning of what was told, without the places of the bench and of Python."""
+    return re.sub(r"[^\s'\"=]*/(bench)-\d+|/\S*/(site-packages)", r"\1\2", text)[:150]
 
 
 def finished_run(bench: Bench) -> Path:

@@ -36,18 +36,17 @@ def seconds(ones: Iterable[One]) -> int:
     return round(sum(one["seconds"] for one in ones))
 
 
-def publish(folder: Path, found: Sequence[One], took: float, jobs: int) -> None:
-    """faults.md."""
-    meta = provenance.meta(took)
+def publish(folder: Path, found: Sequence[One], known: int, jobs: int) -> None:
+    """faults.md: what became of these faults, out of so many `known` ones."""
+    meta = provenance.meta()
     every = [
         [one["kind"], one["fault"], one["happened"], "yes" if one["lost"] else "no"]
         for one in found
     ]
-    count = f"{len(found)} faults, {good(found)} as they should be"
     text = [
-        f"{count}. They took {seconds(found) / 60:.0f} minutes, {jobs} at a time; this call took "
-        f"{took / 60:.0f} minutes (`{meta['command']}`, commit {str(meta['commit'])[:10]}, "
-        f"{meta['machine']}).",
+        f"{len(found)} of {known} faults were replayed, {good(found)} are as they should be. The "
+        f"sum of their times is {seconds(found) / 60:.0f} minutes, {jobs} at a time "
+        f"(`{meta['command']}`, commit {str(meta['commit'])[:10]}, {meta['machine']}).",
         *rendered(["kind", "faults", "as they should be", "seconds"], kinds(found)),
         "Kills after the first checkpoint that ended, started again, in the files of an unbroken "
         "run, with no process and no temporary file left:",
