@@ -83,6 +83,12 @@ def lock(file: IO, wait: bool = True) -> None:
         ) from None
 
 
+def unlock(file: IO) -> None:
+    """Give it back before the file is closed; without locks there is nothing to give."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
 def writable(folder: Path) -> None:
     """Refuse, before hours of work, a folder that nothing can be written to."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,6 @@ So here it only lays out a file (a few kilobytes); the numbers then go to where 
 disk is an OSError.
 """
 
-import fcntl
 import math
 import os
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ from typing import Any, BinaryIO
 import h5py
 import numpy as np
 from numpy.typing import DTypeLike
+
+from datasets.files import unlock
 
 OWN = 1 << 16  # bytes, more than HDF5 needs for itself
 LINKS = {h5py.SoftLink: "a soft link", h5py.ExternalLink: "a link to another file"}
@@ -50,7 +51,7 @@ def lay_out(file: BinaryIO, arrays: Layout, attributes: Mapping[str, Any]) -> di
 
     The space is reserved, so that a disk that is too small is known at once.
     """
-    fcntl.flock(file, fcntl.LOCK_UN)  # HDF5 takes a lock of its own; who writes one holds another
+    unlock(file)  # HDF5 takes a lock of its own; who writes one holds another
     sizes = {name: _bytes(*array) for name, array in arrays.items()}
     _reserve(file, sum(sizes.values()) + OWN)
     with h5py.File(file.name, "w") as h5:

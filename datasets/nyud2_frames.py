@@ -97,7 +97,7 @@ class MatFrames:
                     f"{mat}: expected `images` and `depths`, {sorted(missing)} missing; it holds "
                     f"{sorted(file)[:6]}. Fetch nyu_depth_v2_labeled.mat."
                 )
-            shapes: list[Any] = [array.shape for array in self._arrays(file, max_bytes)]
+            shapes: list[Any] = [array.shape for array in self._arrays(file)]
             if len(shapes[0]) != 4 or len(shapes[1]) != 3 or shapes[0][1] != 3:
                 raise ValueError(
                     f"{mat}: expected images (P, 3, W, H) and depths (P, W, H), got {shapes[0]} "
@@ -130,13 +130,13 @@ class MatFrames:
 
     def _open(self) -> tuple[Any, Any]:
         if self.arrays is None or self.pid != os.getpid():  # a handle must not cross a fork
-            self.arrays = self._arrays(h5py.File(self.mat), self.max_bytes)
+            self.arrays = self._arrays(h5py.File(self.mat))
             self.pid = os.getpid()
         return self.arrays
 
-    def _arrays(self, file: h5py.File, max_bytes: int) -> tuple[h5py.Dataset, h5py.Dataset]:
+    def _arrays(self, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset]:
         try:
-            chunk = min(max_bytes, CHUNK)
+            chunk = min(self.max_bytes, CHUNK)
             return hdf5.array(file, "images", "u", chunk), hdf5.array(file, "depths", "f", chunk)
         except ValueError as error:
             raise ValueError(
