@@ -202,26 +202,37 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, say: Say) -> None:
         source = None if stage1 is None else identity.digest(targets.plain(stage1))
         # the first on its features computes them, with all threads
         shared = jobs > 1 and cfg.features.mode == "cached" and source in sources
-        (together if shared else alone).append((label, cfg))
+        (together if shared else alone).append((label, cfg, source))
         sources.add(source)
 
     def tell(label: str, since: float | None) -> None:
         say(f"{label}: {'running' if since is None else f'done in {time.time() - since:.0f} s'}")
 
     failed: dict[str, Failure] = {}
+    broken: dict[str | None, Failure] = {}  # stages 1 that failed: not tried again for every head
 
     def tell_failed(label: str, why: Failure) -> None:
         say(f"{label}: failed")
         failed[label] = why
 
-    for label, cfg in alone:
+    for label, cfg, source in alone:
+        if source in broken:
+            tell_failed(label, broken[source])
+            continue
         tell(label, None)
         start = time.time()
         why = _failure(cfg)
-        if why is not None:
-            tell_failed(label, why)
-        else:
+        if why is None:
             tell(label, start)
+            continue
+        tell_failed(label, why)
+        stage1 = first_stage(cfg)
+        if stage1 is not None and result(stage1) is None:
+            broken[source] = why
+    for label, _, source in together:
+        if source in broken:
+            tell_failed(label, broken[source])
+    together = [(label, cfg) for label, cfg, source in together if source not in broken]
     began = dict.fromkeys(range(len(together)), time.time())
 
     def note(i: int, what: float | Failure | None) -> None:

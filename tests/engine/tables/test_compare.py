@@ -184,6 +184,28 @@ def test_all_runs_that_fail_are_named_and_the_others_are_made(tmp_path: Path):
     assert any(text.startswith("Vanilla, seed 0: done") for text in said)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_stage_one_that_fails_is_not_tried_again_for_every_head(
+    jobs: int, monkeypatch: pytest.MonkeyPatch
+):
+    heads = {
+        f"Head {i}": OmegaConf.create({"rerun": False, "features": {"mode": "cached"}, "seed": i})
+        for i in range(3)
+    }
+    stage1, tried = OmegaConf.create({"seed": 0}), []
+
+    def fails(cfg):
+        tried.append(cfg.seed)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(comparison, "first_stage", lambda cfg: stage1)
+    monkeypatch.setattr(comparison, "result", lambda cfg: None)
+    monkeypatch.setattr(comparison, "run", fails)
+    with pytest.raises(RuntimeError, match=r"3 of 3 runs failed(?s:.)*Head 0; Head 1; Head 2: the"):
+        comparison.run_all(heads, jobs, lambda text: None)
+    assert tried == [0]
+
+
 @pytest.mark.parametrize("preset", ["paper", "official", "laptop"])
 def test_the_vanilla_row_is_the_stage_one_of_the_others(preset: str):
     said = [f"preset={preset}", "paths=mini", "dataset=utkface"]
