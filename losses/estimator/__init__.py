@@ -41,15 +41,13 @@ from ..priors import Bins, Flat, Prior
 from ..robust import Huber, Laplace
 from .network import Data, histogram_quantile, quantile, trained
 from .rows import LARGEST, distinct, edges, held_out, over_ranges, standard
+from .settings import LikelihoodName, PriorName, check
 
 POWERS = (0.0, 0.5, 1.0)  # of the label prior, tried by power="auto"
 SIGMAS = (0.5, 0.75, 1.0)  # times the plain model's error on held-out rows, tried by sigma="auto"
 FEW = 20  # distinct rows below which nothing is held out, and the middle of SIGMAS is taken
 BINS = 40  # of the label prior and of the histogram
 COMPONENTS = 4  # of a mixture
-
-LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]
-PriorName = Literal["auto", "flat", "bins", "mixture"]
 
 
 class BalancedRegressor(RegressorMixin, BaseEstimator):
@@ -105,7 +103,7 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         if (constant := np.ptp(labels[weight > 0], axis=0) == 0).any():
             value = labels[weight > 0][0, constant][0]
             raise ValueError(f"all labels are {value:g}: nothing can be learnt, or balanced")
-        self._check(labels.shape[1])
+        check(self.get_params(deep=False), self._tempers(labels.shape[1]))
         self.shape_ = np.shape(y)[1:]
         X, labels, weight = distinct(X, labels, weight)
         self.input_center_, self.input_scale_ = standard(X, weight)
@@ -157,34 +155,6 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
             return self.network_(torch.from_numpy((X - self.input_center_) / self.input_scale_))
-
-    def _check(self, dims: int) -> None:
-        """What only this class can be told wrongly; the losses check their own."""
-        for name, value, low in (("sigma", self.sigma, 0), ("power", self.power, -1e-12)):
-            if value != "auto" and not (_is_number(value) and value > low):  # pyright: ignore
-                raise ValueError(f'{name} is a positive number or "auto", got {value!r}')
-        kinds = {"likelihood": (LikelihoodName, Likelihood), "prior": (PriorName, Prior)}
-        for name, (known, kind) in kinds.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind) and value not in known.__args__:
-                raise ValueError(
-                    f"{name} is one of {', '.join(known.__args__)}, got {value!r}; or an instance "
-                    f"of a {kind.__name__}."
-                )
-        if self.power not in ("auto", 1, 1.0) and not self._tempers(dims):
-            raise ValueError(f"only prior='bins' can be tempered, got power={self.power}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction is in (0, 1), got {self.validation_fraction}")
-        if not _is_number(self.alpha) or not self.alpha >= 0:
-            raise ValueError(f"alpha is a number from 0 on, got {self.alpha!r}")
-        if not _is_count(self.max_iter):
-            raise ValueError(f"max_iter is a whole number from 1 on, got {self.max_iter!r}")
-        widths = self.hidden
-        if isinstance(widths, str) or not np.iterable(widths) or not all(map(_is_count, widths)):
-            raise ValueError(
-                f"hidden is a sequence of widths, such as (32,), or () for a linear model; got "
-                f"{widths!r}"
-            )
 
     def _tempers(self, dims: int) -> bool:
         return self.prior == "bins" or (self.prior == "auto" and dims == 1)
@@ -271,16 +241,6 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         self, data: Data, loss: BalancedLoss, seed: int, start: nn.Module | None = None
     ) -> tuple[nn.Module, int]:
         return trained(data, loss, seed, self.hidden, self.alpha, self.max_iter, start)
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return bool(number and np.isfinite(value))
-
-
-def _is_count(value: Any) -> bool:
-    count = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return bool(count and value >= 1)
 
 
 def _ends(data: Data) -> Tensor:
