@@ -17,14 +17,14 @@ from lightning_fabric import Fabric
 from omegaconf import DictConfig
 from torch import nn
 
-from engine import build, checkpoint, features, generators, identity, targets
+from engine import build, checkpoint, features, generators, outcome, targets
 from engine.batches import Keyed, Order, evaluation_loader, training_loader
-from engine.evaluate import evaluate, save_draws, save_predictions
+from engine.evaluate import evaluate
 from engine.follow import end_without
-from engine.health import LOWER, Health
-from engine.log import Log, brief
+from engine.health import Health
+from engine.log import Log
 from engine.provenance import meta
-from engine.runs import DRAWS, PREDICTIONS, finish
+from engine.runs import finish
 
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
@@ -40,7 +40,7 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
         if loop.about:  # what is worth knowing of the data before hours of training
             loop.log.info(loop.about)
         loop.train()
-        loop.finish()
+        outcome.write(loop)
     except FloatingPointError as error:
         loop.log.info(f"diverged: {error}")
         if fabric.is_global_zero:
@@ -271,49 +271,3 @@ class Loop:
             self.best = {"score": None, "epoch": None}  # another run's: ours starts here
         self.log = Log(self.folder, self.fabric.is_global_zero, purge_step=self.steps_done)
         self.log.info(f"going on from {path}: epoch {self.epoch}, step {self.step}")
-
-    def finish(self) -> None:
-        """Evaluate the chosen epoch and write metrics.json, which makes the run a finished one."""
-        best = self.folder / "checkpoints" / "best.pt"
-        build.read_state(self.objective, checkpoint.read(best)["objective"], best)
-        reports, predicted = {}, {}
-        keep, drawn = self.cfg.log.predictions, self.cfg.log.draws > 0
-        drawn = drawn and hasattr(self.metrics, "resample")
-        for split, loader in self.evaluations.items():
-            samples = drawn and split == "test"
-            report, predicted[split] = evaluate(
-                self.fabric, self.objective, loader, self.metrics, keep, samples
-            )
-            reports |= {f"{split}/{key}": value for key, value in report.items()}
-        implausible = getattr(self.objective, "implausible", None)
-        if implausible is not None and (reason := implausible(reports, self.labels)):
-            raise FloatingPointError(f"{reason}. {LOWER}")
-        if not self.fabric.is_global_zero:
-            return
-        if keep:
-            save_predictions(self.folder / PREDICTIONS, predicted)
-        if drawn:
-            samples, number = predicted["test"]["samples"], self.cfg.log.draws
-            save_draws(self.folder / DRAWS, self.metrics, samples, number)
-        if self.cfg.log.figures:
-            draw = targets.find(self.cfg.log.draw, self.cfg.trust)
-            for name, figure in draw(self, predicted["test"]).items():
-                self.log.figure(name, figure, self.steps_done)
-            if hasattr(self.objective, "show"):  # more than figures: meshes
-                self.objective.show(self.log, predicted["test"], self.steps_done)
-        test = {key: value for key, value in reports.items() if key.startswith("test/")}
-        self.log.scalars(test, self.steps_done)
-        self.log.hparams(self.cfg, test)
-        content = {
-            "metrics": reports,
-            "weights": identity.file_digest(best),
-            "epoch": self.best["epoch"],
-            "seconds": self.seconds,
-            **{f"final_{key}": value for key, value in self.objective.scales().items()},
-            "row": self.cfg.row,
-            "seed": self.cfg.seed,
-            "meta": meta(),
-        }
-        finish(self.folder, content)
-        shown = "  ".join(f"{key} {text}" for key, text in brief(reports, self.cfg.log.show))
-        self.log.info(f"finished {self.cfg.name}: {shown}")
