@@ -29,6 +29,7 @@ from synthetic.folder import whole_folder
 from synthetic.poses import draw_poses, read_poses
 
 VERSION = 1  # of the drawing; a new one makes old folders be drawn again
+DEAL = 2  # of motion capture's sequences to the sets, likewise
 SETS = {"h36m_train": 0, "coco_2014_train": 1, "3dpw_test": 2}
 TEST_SHARE = 0.25  # of the sequences of a motion-capture file
 Progress = Callable[[Iterable], Iterable]
@@ -48,7 +49,8 @@ def write_bodies(
         counts: people of each of SETS.
         poses: an npz of motion capture to take the poses from; None draws them.
     """
-    settings = {"version": VERSION, "counts": counts, "size": size, "seed": seed, "poses": poses}
+    version = VERSION if poses is None else [VERSION, DEAL]
+    settings = {"version": version, "counts": counts, "size": size, "seed": seed, "poses": poses}
     with whole_folder(folder, settings) as work:
         if work is None:
             return False
@@ -79,17 +81,32 @@ def _pools(counts: dict[str, int], seed: int, poses: str | None) -> dict[str, tu
         }
     rng = np.random.default_rng((seed, 9))
     rotations, sequences = read_poses(poses, rng)
-    share = np.array([zlib.crc32(one.encode()) % 1000 / 1000 for one in sequences])
-    sides = {True: np.flatnonzero(share < TEST_SHARE), False: np.flatnonzero(share >= TEST_SHARE)}
-    sides = {side: rng.permutation(rows).tolist() for side, rows in sides.items()}
     pools = {}
-    for name, count in counts.items():
-        rows = sides[name == "3dpw_test"]
-        if len(rows) < count:
-            raise ValueError(f"{poses}: {count} poses are asked for {name}, {len(rows)} are left.")
-        taken, rows[:count] = rows[:count], []
+    for name, rows in deal(sequences, counts, rng).items():
+        if len(rows) < counts[name]:
+            raise ValueError(
+                f"{poses}: {counts[name]} poses are asked for {name}, whose sequences have "
+                f"{len(rows)}."
+            )
+        taken = rng.permutation(rows)[: counts[name]]
         pools[name] = rotations[taken], sequences[taken]
     return pools
+
+
+def deal(
+    sequences: NDArray, counts: dict[str, int], rng: np.random.Generator
+) -> dict[str, NDArray]:
+    """{set: rows (n,)}: every sequence (N,) goes to one set whole, so that neither the test nor the
+    held-out sequences of one training set have been seen in another."""
+    names, inverse, sizes = np.unique(sequences, return_inverse=True, return_counts=True)
+    tested = np.array([zlib.crc32(name.encode()) % 1000 < 1000 * TEST_SHARE for name in names])
+    owner, dealt = np.empty(len(names), object), dict.fromkeys(counts, 0)
+    for index in rng.permutation(len(names)):
+        sets = [name for name in counts if (name == "3dpw_test") == tested[index]]
+        if sets:  # to the one that is furthest from what it asks for
+            owner[index] = min(sets, key=lambda name: dealt[name] / max(counts[name], 1))
+            dealt[owner[index]] += sizes[index]
+    return {name: np.flatnonzero(owner[inverse] == name) for name in counts}
 
 
 def _write_set(
