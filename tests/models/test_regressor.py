@@ -7,16 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from models import EfficientNetLite0, Regressor, ResNet
+from models import EfficientNetLite0, EfficientNetLite0MLP, Regressor, ResNet
 
 
 def make(name: str, **options) -> Regressor:
     if name == "resnet18":
         return ResNet(18, **options)
-    return EfficientNetLite0(pretrained=False, **options)
+    kind = EfficientNetLite0MLP if name == "efficientnet_lite0_mlp" else EfficientNetLite0
+    return kind(pretrained=False, **options)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "efficientnet_lite0"])
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_lite0", "efficientnet_lite0_mlp"])
 class TestSeam:
     def test_forward_is_head_of_features(self, name: str):
         model = make(name, outputs=4).eval()
@@ -30,7 +31,7 @@ class TestSeam:
         model = make(name).freeze(freeze_bn=True).train()
         model(torch.randn(2, 3, 64, 64)).sum().backward()
         learned = {key for key, p in model.named_parameters() if p.grad is not None}
-        assert learned == {"linear.weight", "linear.bias"}
+        assert {"linear.weight", "linear.bias"} <= learned == set(filter(model.in_head, learned))
         assert {k for k in model.state_dict() if k not in model.constant_keys()} == learned
 
     @pytest.mark.parametrize("freeze_bn", [True, False])
@@ -42,6 +43,12 @@ class TestSeam:
         changed = {k for k, v in model.state_dict().items() if not torch.equal(v, before[k])}
         assert any("running_mean" in key for key in changed) != freeze_bn
         assert not changed & model.constant_keys()  # what a checkpoint may omit has not moved
+
+
+def test_a_hidden_layer_is_part_of_the_head():
+    model = EfficientNetLite0MLP(outputs=2, hidden=8, pretrained=False)
+    heads = {key: p.shape for key, p in model.named_parameters() if model.in_head(key)}
+    assert list(heads.values()) == [(2, 8), (2,), (8, 1280), (8,)]
 
 
 def test_resnet_reads_torchvision_weights(tmp_path: Path):
