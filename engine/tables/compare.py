@@ -1,8 +1,9 @@
 """A table of runs: each row is an experiment, each number a mean over seeds, beside the paper's.
 
     a table's config: columns, rows {row: {experiment, overrides, seeds}}, paper {row: [numbers]}
+    a row with `choose` {key, among, settings} takes the value that is best on validation
     a row with a sweep {key, among} is one row for each value; `label` says how they are called
-    with `choose` {settings} the row itself is there, too, with the value best on validation
+    with `choose` {settings} in it the row itself is there, too, with the best value
 
 The runs are found by their configs; those that are missing are run.
 """
@@ -38,18 +39,22 @@ def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
     for name, row in rows.items():
         sweep = row.get("sweep")
         if sweep is None:
-            found[name] = row
+            found[name] = _choosing(row, choose) if (choose := row.get("choose")) else row
             continue
         if (more := sweep.get("choose")) is not None:
             chosen = {"key": sweep.key, "among": list(sweep.among), **more}
-            own = [*(row.get("overrides") or []), f"choose={_in_hydra(chosen)}"]
-            found[name] = OmegaConf.create({**row, "overrides": own, "curve": name, "sweep": None})
+            found[name] = _choosing({**row, "curve": name, "sweep": None}, chosen)
         for value in sweep.among:
             label = sweep.get("label", "{row} {value}").format(row=name, value=value)
             found[label] = OmegaConf.create(
                 {**row, "changes": {sweep.key: value}, "curve": name, "knob": value, "sweep": None}
             )
     return found
+
+
+def _choosing(row: Mapping[str, Any], choose: Mapping[str, Any]) -> DictConfig:
+    own = [*(row.get("overrides") or []), f"choose={_in_hydra(choose)}"]
+    return OmegaConf.create({**row, "overrides": own, "choose": None})
 
 
 def _in_hydra(node: Any) -> str:

@@ -150,6 +150,15 @@ def test_a_chosen_sweep_is_a_row_and_its_values():
     }
 
 
+def test_a_row_may_choose_its_knob():
+    choose = {"key": "loss.weights.power", "among": [0.5, 1.0], "settings": {"seed": 0}}
+    row = {"experiment": "imdb_wiki/rrt", "overrides": ["select.metric=bmae"], "choose": choose}
+    rows = comparison.expanded(OmegaConf.create({"RRT": row}))
+    (one,) = comparison.configs(rows["RRT"], 1, ["preset=laptop"])
+    assert (one.choose, one.select.metric) == (choose, "bmae")
+    assert list(rows) == ["RRT"]
+
+
 @pytest.mark.usefixtures("small", "forked_workers")
 def test_side_by_side_gives_the_same(faces: Path, tmp_path: Path):
     cached = ["components=1", "features=cached", "features.views=1"]
