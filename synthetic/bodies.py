@@ -98,15 +98,17 @@ def deal(
 ) -> dict[str, NDArray]:
     """{set: rows (n,)}: every sequence (N,) goes to one set whole, so that neither the test nor the
     held-out sequences of one training set have been seen in another."""
-    names, inverse, sizes = np.unique(sequences, return_inverse=True, return_counts=True)
-    tested = np.array([zlib.crc32(name.encode()) % 1000 < 1000 * TEST_SHARE for name in names])
-    owner, dealt = np.empty(len(names), object), dict.fromkeys(counts, 0)
-    for index in rng.permutation(len(names)):
-        sets = [name for name in counts if (name == "3dpw_test") == tested[index]]
+    takes, sizes = np.unique(sequences, return_counts=True)
+    owner, dealt = {}, dict.fromkeys(counts, 0)
+    for index in rng.permutation(len(takes)):
+        take = str(takes[index])
+        tested = zlib.crc32(take.encode()) % 1000 < 1000 * TEST_SHARE
+        sets = [name for name in counts if (name == "3dpw_test") == tested]
         if sets:  # to the one that is furthest from what it asks for
-            owner[index] = min(sets, key=lambda name: dealt[name] / max(counts[name], 1))
-            dealt[owner[index]] += sizes[index]
-    return {name: np.flatnonzero(owner[inverse] == name) for name in counts}
+            name = min(sets, key=lambda one: dealt[one] / max(counts[one], 1))
+            owner[take], dealt[name] = name, dealt[name] + int(sizes[index])
+    owners = np.array([owner.get(one) for one in sequences])
+    return {name: np.flatnonzero(owners == name) for name in counts}
 
 
 def _write_set(
