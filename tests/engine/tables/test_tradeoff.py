@@ -23,11 +23,14 @@ def test_heights_are_mean_heights():
     level = front([(0.0, 4.0)])
     found = heights({"line": line, "level": level}, 0.0)
     assert found == pytest.approx({"line": 2.0, "level": 4.0})
-    # level after its last point: 2 on average down to zero, then nothing, over twice the width
-    longer = front([(0.0, 4.0), (4.0, 3.9)])
-    assert heights({"line": line, "longer": longer}, 0.0) == pytest.approx(
-        {"line": 1.0, "longer": 3.95}
+    # to the median of the ends, 3; level after its last point: 2 on average over two thirds
+    longer = front([(0.0, 4.0), (4.0, 3.0)])
+    assert heights({"line": line, "longer": longer, "level": level}, 0.0) == pytest.approx(
+        {"line": 4 / 3, "longer": 4 - 0.375, "level": 4.0}
     )
+    # one that goes to the ends of the world moves the end for nobody
+    far = front([(0.0, 4.0), (1e6, 0.0)])
+    assert heights({"line": line, "far": far, "again": line}, 0.0)["line"] == pytest.approx(2.0)
     # a start that a point to its left beats
     assert heights({"a": front([(1.0, 4.0), (0.5, 2.0), (3.0, 1.0)])}, 1.0)["a"] == pytest.approx(
         (2 - 0.5 / 2.5 + 1) / 2
