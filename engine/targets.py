@@ -40,7 +40,10 @@ LIST = {
         "metrics": "AgeMetrics DepthMetrics MeshMetrics SimilarityMetrics",
         "engine.benchmarks.bodies.metrics": "BodyMetrics",
     },
-    "model": {"models": "DepthNet EfficientNetLite0 HMR LiteDepth LiteHMR ResNet regressor.MLP"},
+    "model": {
+        "models": "DepthNet EfficientNetLite0 EfficientNetLite0MLP HMR LiteDepth LiteHMR ResNet "
+        "regressor.MLP"
+    },
     "model.smoothing": {"models": "FDS"},
     "objective": {
         "engine.task": "Dense Regression",
