@@ -3,6 +3,7 @@
 from models.depth import DepthNet
 from models.depth_lite import LiteDepth
 from models.efficientnet import EfficientNetLite0
+from models.efficientnet_mlp import EfficientNetLite0MLP
 from models.fds import FDS
 from models.hmr import HMR, LiteHMR
 from models.regressor import Regressor
@@ -15,6 +16,7 @@ __all__ = [
     "SMPL",
     "DepthNet",
     "EfficientNetLite0",
+    "EfficientNetLite0MLP",
     "LiteDepth",
     "LiteHMR",
     "Regressor",

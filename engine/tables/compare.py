@@ -36,12 +36,11 @@ def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
     for name, row in rows.items():
         sweep = row.get("sweep")
         if sweep is None:
-            found[name] = row
+            found[name] = _choosing(row, choose) if (choose := row.get("choose")) else row
             continue
         if (more := sweep.get("choose")) is not None:
             chosen = {"key": sweep.key, "among": list(sweep.among), **more}
-            own = [*(row.get("overrides") or []), f"choose={_in_hydra(chosen)}"]
-            found[name] = OmegaConf.create({**row, "overrides": own, "curve": name, "sweep": None})
+            found[name] = _choosing({**row, "curve": name, "sweep": None}, chosen)
         for value in sweep.among:
             label = sweep.get("label", "{row} {value}").format(row=name, value=value)
             own = [*(row.get("overrides") or []), f"++{sweep.key}={value}"]
@@ -49,6 +48,11 @@ def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
                 {**row, "overrides": own, "curve": name, "knob": value, "sweep": None}
             )
     return found
+
+
+def _choosing(row: Mapping[str, Any], choose: Mapping[str, Any]) -> DictConfig:
+    own = [*(row.get("overrides") or []), f"choose={_in_hydra(choose)}"]
+    return OmegaConf.create({**row, "overrides": own, "choose": None})
 
 
 def _in_hydra(node: Any) -> str:
