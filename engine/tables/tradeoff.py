@@ -3,9 +3,10 @@
 x, y          two columns of which less is better, e.g. the error of many- and few-shot labels
 the front     the points of a method, and the one to start from, that no other of them beats in
               both; joined by straight lines, as knobs are continuous, and level after the last
-the area      the mean height of the front from the start's x to the largest x on any front:
+the area      the mean height of the front from the start's x to the median of the fronts' ends:
               the rare labels' error at the same price for the frequent ones, averaged over
-              prices. Methods are compared by it like rows of a table (intervals.py)
+              prices that methods do pay; one that goes far beyond does not decide for all.
+              Methods are compared by it like rows of a table (intervals.py)
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +38,8 @@ def front(points: Sequence[Point]) -> NDArray:
 
 
 def heights(fronts: Mapping[str, NDArray], start: float) -> dict[str, float]:
-    """The mean height of each front from `start` to the largest x on any of them."""
-    end = max((one[-1, 0] for one in fronts.values()), default=start)
+    """The mean height of each front from `start` to the median of their ends."""
+    end = end_of(fronts, start)
     if not end > start:  # nothing but the start
         return {name: float(one[-1, 1]) for name, one in fronts.items()}
     found = {}
@@ -47,6 +48,12 @@ def heights(fronts: Mapping[str, NDArray], start: float) -> dict[str, float]:
         x = np.array([start, *inner, end])
         found[name] = float(np.trapezoid(np.interp(x, one[:, 0], one[:, 1]), x) / (end - start))
     return found
+
+
+def end_of(fronts: Mapping[str, NDArray], start: float) -> float:
+    """The median of the largest x of the fronts, without those that do not leave the start."""
+    ends = [one[-1, 0] for one in fronts.values() if one[-1, 0] > start]
+    return float(np.median(ends)) if ends else start
 
 
 def areas(
@@ -117,14 +124,18 @@ def draw(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         everything, corner = figure.subplots(1, 2)
         curves(points, content, everything).legend(fontsize=7)
         curves(points, content, corner, knobs=True)
-        fronts = np.concatenate([front(list(of.values())) for of in points.values()])
-        (left, low), (right, high) = fronts.min(0), fronts.max(0)
-        margin = 0.05 * (fronts.max(0) - fronts.min(0))
-        corner.set_xlim(left - margin[0], right + margin[0])
-        corner.set_ylim(low - margin[1], high + margin[1])
+        start = content["rows"][about["start"]]
+        origin = start[about["x"]]["mean"], start[about["y"]]["mean"]
+        fronts = {name: front([origin, *of.values()]) for name, of in points.items()}
+        end = end_of(fronts, origin[0])
+        shown = np.concatenate([one[one[:, 0] <= end] for one in fronts.values()])
+        low, high = shown.min(0), shown.max(0)
+        margin = 0.08 * (high - low)
+        corner.set_xlim(low[0] - margin[0], end + margin[0])
+        corner.set_ylim(low[1] - margin[1], high[1] + margin[1])
         everything.set(xlabel=names[0], ylabel=names[1])
         corner.set(xlabel=names[0])
-        corner.set_title("the fronts, with the knobs' values")
+        corner.set_title("where the area is taken, with the knobs' values")
         figure.tight_layout()
         return save({"curves": figure}, folder, cfg.name)
 
@@ -160,9 +171,9 @@ def curves(
         if method in content["rows"]:
             chosen = [content["rows"][method][name]["mean"] for name in (x, y)]
             ax.plot(*chosen, "o", color=shade, markerfacecolor="none", markersize=7)
-        for knob, place in of_method.items() if knobs else ():
+        for knob, point in of_method.items() if knobs else ():
             offset = {"textcoords": "offset points", "annotation_clip": True}
-            ax.annotate(knob, place, (3, 3), fontsize=6, color=shade, **offset)
+            ax.annotate(knob, point, (3, 3), fontsize=6, color=shade, **offset)
     start = [content["rows"][content["tradeoff"]["start"]][name]["mean"] for name in (x, y)]
     ax.plot(*start, "x", color="black", markersize=6)
     return ax
