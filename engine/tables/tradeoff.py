@@ -41,7 +41,7 @@ def heights(fronts: Mapping[str, NDArray], start: float) -> dict[str, float]:
     """The mean height of each front from `start` to the median of their ends."""
     end = end_of(fronts, start)
     if not end > start:  # nothing but the start
-        return {name: float(one[-1, 1]) for name, one in fronts.items()}
+        return {name: float(one[-1, 1]) if len(one) else np.nan for name, one in fronts.items()}
     found = {}
     for name, one in fronts.items():
         inner = one[(one[:, 0] > start) & (one[:, 0] < end), 0]
@@ -52,7 +52,7 @@ def heights(fronts: Mapping[str, NDArray], start: float) -> dict[str, float]:
 
 def end_of(fronts: Mapping[str, NDArray], start: float) -> float:
     """The median of the largest x of the fronts, without those that do not leave the start."""
-    ends = [one[-1, 0] for one in fronts.values() if one[-1, 0] > start]
+    ends = [one[-1, 0] for one in fronts.values() if len(one) and one[-1, 0] > start]
     return float(np.median(ends)) if ends else start
 
 
@@ -118,26 +118,36 @@ def draw(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
     content = records.read(folder.parent / f"{cfg.name}.json", "Make the table again.")
     about = content["tradeoff"]
     names = [axis_label(cfg.benchmark, about[axis]) for axis in ("x", "y")]
-    points = points_of(content)
+    points = {method: of for method, of in points_of(content).items() if of}
     with mpl.rc_context(STYLE):
         figure = Figure((8, 3.8))
         everything, corner = figure.subplots(1, 2)
-        curves(points, content, everything).legend(fontsize=7)
+        curves(points, content, everything)
+        if points:
+            everything.legend(fontsize=7)
         curves(points, content, corner, knobs=True)
-        start = content["rows"][about["start"]]
-        origin = start[about["x"]]["mean"], start[about["y"]]["mean"]
+        origin = start_of(content)
         fronts = {name: front([origin, *of.values()]) for name, of in points.items()}
         end = end_of(fronts, origin[0])
-        shown = np.concatenate([one[one[:, 0] <= end] for one in fronts.values()])
-        low, high = shown.min(0), shown.max(0)
-        margin = 0.08 * (high - low)
-        corner.set_xlim(low[0] - margin[0], end + margin[0])
-        corner.set_ylim(low[1] - margin[1], high[1] + margin[1])
+        shown = [point for one in fronts.values() for point in one if point[0] <= end]
+        if shown:
+            low, high = np.min(shown, 0), np.max(shown, 0)
+            margin = 0.08 * (high - low)
+            corner.set_xlim(low[0] - margin[0], end + margin[0])
+            corner.set_ylim(low[1] - margin[1], high[1] + margin[1])
         everything.set(xlabel=names[0], ylabel=names[1])
         corner.set(xlabel=names[0])
         corner.set_title("where the area is taken, with the knobs' values")
         figure.tight_layout()
         return save({"curves": figure}, folder, cfg.name)
+
+
+def start_of(content: Mapping[str, Any]) -> Point:
+    """The point that all curves start from; NaN where the test set has no such labels."""
+    about = content["tradeoff"]
+    found = (content["rows"][about["start"]][about[axis]]["mean"] for axis in ("x", "y"))
+    x, y = (np.nan if value is None else value for value in found)
+    return x, y
 
 
 def points_of(content: Mapping[str, Any]) -> dict[str, dict[str, Point]]:
@@ -174,8 +184,7 @@ def curves(
         for knob, point in of_method.items() if knobs else ():
             offset = {"textcoords": "offset points", "annotation_clip": True}
             ax.annotate(knob, point, (3, 3), fontsize=6, color=shade, **offset)
-    start = [content["rows"][content["tradeoff"]["start"]][name]["mean"] for name in (x, y)]
-    ax.plot(*start, "x", color="black", markersize=6)
+    ax.plot(*start_of(content), "x", color="black", markersize=6)
     return ax
 
 

@@ -90,3 +90,13 @@ def test_the_figure_shows_every_curve(tmp_path: Path):
     written = tradeoff.draw(cfg, {}, tmp_path / "figures")
     assert [path.name for path in written] == ["made_curves.png", "made_curves.pdf"]
     assert OmegaConf.select(cfg, "table.figures") == "engine.tables.tradeoff.draw"
+
+
+def test_labels_that_a_test_set_lacks_leave_an_empty_figure(tmp_path: Path):
+    content, draws = table(gain=1.0)
+    for cells in content["rows"].values():
+        cells["bmae_many"] = cell([None, None])
+    content["areas"] = areas(content, draws)
+    write(json.loads(json.dumps(content)), tmp_path, "made")
+    cfg = composed("table", ["table=imdb_wiki_tradeoff", "name=made"])
+    assert all(path.is_file() for path in tradeoff.draw(cfg, {}, tmp_path / "figures"))
