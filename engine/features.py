@@ -174,10 +174,12 @@ def _rows(
     images_of = loader(Keyed(dataset, cfg.features.seed), batches, cfg.trainer.workers)
     model = fabric.to_device(model).eval()
     form = torch.channels_last if cfg.trainer.channels_last else torch.contiguous_format
+    compiled = torch.compile(model.features) if cfg.trainer.compile else model.features
     for batch in images_of:
         images = fabric.to_device(batch["input"]).to(memory_format=form)
+        forward = compiled if len(images) == size else model.features  # one shape is compiled
         with fabric.autocast():
-            features = model.features(images)
+            features = forward(images)
         with np.errstate(over="ignore"):  # what overflows is named where it is written
             rows = {"features": features.float().cpu().numpy().astype(cfg.features.dtype)}
         rows |= {name: batch[name].numpy() for name in ("target", "mask") if name in batch}

@@ -1,6 +1,7 @@
 """Cached features stand for the frozen backbone."""
 
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -75,6 +76,32 @@ def test_extraction_goes_on_from_its_shards(
     with h5py.File(tmp_path / "whole.h5") as one, h5py.File(tmp_path / "cut.h5") as other:
         np.testing.assert_array_equal(one["features"], other["features"])  # pyright: ignore
         assert one["features"].shape == (2, 48, 8)  # pyright: ignore
+
+
+def test_compiled_features_are_those_of_the_model(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shapes = []
+
+    def compiled(forward: Any) -> Any:  # what torch.compile does to numbers is torch's to test
+        def fast(x: torch.Tensor) -> torch.Tensor:
+            shapes.append(len(x))
+            return forward(x)
+
+        return fast
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    settings = ("features=cached", "features.views=1", "features.batch_size=10")
+    tables = {}
+    for name in ("false", "true"):
+        cfg = config(faces, tmp_path, STAGE2, *settings, f"trainer.compile={name}")
+        torch.manual_seed(0)
+        dataset = features.build.dataset(cfg, "train")
+        features.extract(make_fabric(cfg), TinyNet(), dataset, tmp_path / f"{name}.h5", 1, cfg)
+        with h5py.File(tmp_path / f"{name}.h5") as file:
+            tables[name] = np.array(file["features"])
+    np.testing.assert_array_equal(tables["true"], tables["false"])
+    assert shapes == [10] * 4  # of 48: the last batch is of another shape, not worth compiling for
 
 
 def test_epochs_go_through_the_views(tmp_path: Path):
