@@ -125,7 +125,7 @@ def draw(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         curves(points, content, everything)
         if points:
             everything.legend(fontsize=7)
-        curves(points, content, corner, knobs=True)
+        curves(points, content, corner)
         origin = start_of(content)
         fronts = {name: front([origin, *of.values()]) for name, of in points.items()}
         end = end_of(fronts, origin[0])
@@ -139,6 +139,7 @@ def draw(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         corner.set(xlabel=names[0])
         corner.set_title("where the area is taken, with the knobs' values")
         figure.tight_layout()
+        label_knobs(points, corner)
         return save({"curves": figure}, folder, cfg.name)
 
 
@@ -164,28 +165,37 @@ def points_of(content: Mapping[str, Any]) -> dict[str, dict[str, Point]]:
     }
 
 
-def curves(
-    points: Mapping[str, Mapping[str, Point]],
-    content: Mapping[str, Any],
-    ax: Axes,
-    knobs: bool = False,
-) -> Axes:
+def curves(points: Mapping[str, Mapping[str, Point]], content: Mapping[str, Any], ax: Axes) -> Axes:
     """A curve for each method over its knob, a ring at what validation chose, a cross at the start;
-    with `knobs` the knob's value at each point."""
+    the legend has the areas."""
     x, y = content["tradeoff"]["x"], content["tradeoff"]["y"]
     for method, of_method in points.items():
         shade = colour(method)
         many, few = zip(*of_method.values(), strict=True)
         area = content["areas"][method]["mean"]
-        ax.plot(many, few, ".-", color=shade, label=f"{method}, {area:.2f}", linewidth=1)
+        ax.plot(many, few, ".-", color=shade, label=f"{method}, area {area:.2f}", linewidth=1)
         if method in content["rows"]:
             chosen = [content["rows"][method][name]["mean"] for name in (x, y)]
             ax.plot(*chosen, "o", color=shade, markerfacecolor="none", markersize=7)
-        for knob, point in of_method.items() if knobs else ():
-            offset = {"textcoords": "offset points", "annotation_clip": True}
-            ax.annotate(knob, point, (3, 3), fontsize=6, color=shade, **offset)
     ax.plot(*start_of(content), "x", color="black", markersize=6)
     return ax
+
+
+def label_knobs(points: Mapping[str, Mapping[str, Point]], ax: Axes) -> list[str]:
+    """Write the knob's value at each point of the plot, but not over another value."""
+    size = np.array([20, 9]) * ax.figure.dpi / 100  # pixels that a value takes
+    placed: list[NDArray] = []
+    written = []
+    for method, of_method in points.items():
+        for knob, point in of_method.items():
+            at = ax.transData.transform(point)
+            if not ax.bbox.contains(*at) or any((abs(at - one) < size).all() for one in placed):
+                continue
+            placed.append(at)
+            written.append(f"{method} {knob}")
+            style: Any = {"fontsize": 6, "color": colour(method), "textcoords": "offset points"}
+            ax.annotate(f"{float(knob):g}", point, (3, 3), **style)
+    return written
 
 
 def axis_label(benchmark: Mapping[str, Any], name: str) -> str:

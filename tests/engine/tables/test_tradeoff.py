@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from engine.run import composed
@@ -90,6 +91,14 @@ def test_the_figure_shows_every_curve(tmp_path: Path):
     written = tradeoff.draw(cfg, {}, tmp_path / "figures")
     assert [path.name for path in written] == ["made_curves.png", "made_curves.pdf"]
     assert OmegaConf.select(cfg, "table.figures") == "engine.tables.tradeoff.draw"
+
+
+def test_values_are_written_once_at_a_place_and_not_outside():
+    axes = Figure((4, 4)).subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    points = {"A": {"1.0": (0.2, 0.2), "2.5": (0.8, 0.8), "3": (2.0, 0.5)}, "B": {"4": (0.2, 0.2)}}
+    assert tradeoff.label_knobs(points, axes) == ["A 1.0", "A 2.5"]
+    assert [text.get_text() for text in axes.texts] == ["1", "2.5"]
 
 
 def test_labels_that_a_test_set_lacks_leave_an_empty_figure(tmp_path: Path):
