@@ -15,6 +15,7 @@ from rich.console import Console
 from engine import RESULTS, ROOT, provenance
 from engine.speed.suites import SUITES, markdown, rows_with_goals
 from engine.speed.timing import Bench, table
+from engine.tables import pages
 from engine.tables import table as tables
 
 
@@ -36,7 +37,7 @@ def main(config: DictConfig) -> None:
     tables.write_benchmark(report, ROOT, "benchmark", config.publish)
     if config.publish:
         text = markdown(rows_with_goals(report))
-        tables.insert_everywhere(tables.pages(RESULTS), "benchmark", text)
+        pages.insert_everywhere(pages.beside(RESULTS), "benchmark", text)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from rich.progress import (
 
 from engine import RESULTS, provenance
 from engine.run import composed
+from engine.tables import pages
 from engine.tables import table as tables
 from engine.tables.intervals import compared
 from engine.tables.parts import Reach
@@ -149,7 +150,7 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
         if cfg.figures:
             figures.draw_all(jobs, folder / "figures")
     if cfg.publish:
-        tables.insert_everywhere(tables.pages(RESULTS), "synthetic", tables.render(table))
+        pages.insert_everywhere(pages.beside(RESULTS), "synthetic", tables.render(table))
     return table
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from engine import RESULTS, provenance, targets
+from engine.tables import pages
 from engine.tables import table as tables
 from engine.tables.compare import Say, compare, configs, expanded
 from engine.tables.cost import measure
@@ -64,7 +65,7 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
     written = tables.write(table, folder, cfg.name, draws)
     if cfg.publish:
-        tables.insert_everywhere(tables.pages(RESULTS), cfg.name, tables.render(table))
+        pages.insert_everywhere(pages.beside(RESULTS), cfg.name, tables.render(table))
     if (figures := cfg.table.get("figures")) and runs and not diverged:
         folders = {row: [Path(one) for one in of_row] for row, of_row in runs.items() if of_row}
         written += targets.find(figures, cfg.get("trust"))(cfg, folders, folder / "figures")

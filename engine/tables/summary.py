@@ -13,8 +13,9 @@ from typing import Any
 from engine import RESULTS
 from engine.tables import intervals
 from engine.tables.columns import column, highlighted
+from engine.tables.pages import beside, insert_everywhere
 from engine.tables.report.gather import table_configs
-from engine.tables.table import DRAWS, insert_everywhere, number, pages, stored_draws
+from engine.tables.table import DRAWS, number, stored_draws
 
 HEAD = ("", "column", "baseline", "re-weighting", "the paper's best", "our best", "in words")
 
@@ -83,4 +84,4 @@ def words(
 
 def publish() -> None:
     """Write the summary into the pages that show it."""
-    insert_everywhere(pages(RESULTS), "summary", summary())
+    insert_everywhere(beside(RESULTS), "summary", summary())

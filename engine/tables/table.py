@@ -12,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,9 @@ def render(table: Mapping[str, Any], form: str = "md") -> str:
                     *(words.get(r, "") for r in sections[title]),
                 ]
                 lines = [[*line, text] for line, text in zip(lines, said, strict=True)]
-            text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+            text = _markdown(lines)
             parts.append(f"{title}:\n\n{text}" if title else text)
-        return "\n".join([*parts, *_against(table, columns[0])])
+        return "\n".join([*parts, *_against(table, columns[0]), *_areas(table)])
     lines = [_tex(head)]
     for title, grid in grids.items():
         span = [rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{title}}}}} \\"] if title else []
@@ -107,44 +107,36 @@ def _verdicts(table: Mapping[str, Any], column: str) -> dict[str, str]:
 def _against(table: Mapping[str, Any], column: str) -> list[str]:
     """The differences of a column with their intervals as Markdown, if the table has any."""
     found = intervals.lines(table.get("against", {}), column, number)
-    if not found:
+    return [_differences(column, found)] if found else []
+
+
+def _differences(what: str, lines: Sequence[Sequence[str]]) -> str:
+    head = ["", "against", f"difference in {what}", *("95% over seeds", "over images"), "verdict"]
+    return _markdown([head, ["---", "---", *["---:"] * 3, "---"], *lines])
+
+
+def _areas(table: Mapping[str, Any]) -> list[str]:
+    """The areas under the fronts of a trade-off, the smallest first, and their differences."""
+    areas = table.get("areas") or {}
+    order = sorted(areas, key=lambda method: areas[method]["mean"])
+    if not order:
         return []
-    head = ["", "against", f"difference in {column}", *("95% over seeds", "over images"), "verdict"]
-    lines = [head, ["---", "---", *["---:"] * 3, "---"], *found]
-    return ["".join(f"| {' | '.join(line)} |\n" for line in lines)]
+    rows = [
+        [method, _text(cell(areas[method]["values"]), "md"), intervals.in_words(words)]
+        for method in order
+        for words in [{other: one["verdict"] for other, one in areas[method]["against"].items()}]
+    ]
+    pairs = {
+        method: {other: {"area": areas[method]["against"][other]} for other in order[i + 1 :]}
+        for i, method in enumerate(order)
+    }
+    head = [["", "area under the front", "verdict"], ["---", "---:", "---"]]
+    found = intervals.lines(pairs, "area", number)
+    return [_markdown([*head, *rows]), _differences("area", found)]
 
 
-def _marks(name: str) -> tuple[str, str]:
-    return f"<!-- table {name} -->\n", f"<!-- end {name} -->"
-
-
-def has_place(page: Path, name: str) -> bool:
-    """Whether a page shows the table of that name."""
-    return _marks(name)[0] in page.read_text()
-
-
-def insert(page: Path, name: str, text: str) -> None:
-    """Put text between the marks `<!-- table name -->` and `<!-- end name -->` of a page."""
-    start, end = _marks(name)
-    content = page.read_text()
-    if content.count(start) != 1 or content.count(end) != 1:
-        raise ValueError(f"{page}: expected the marks {start.strip()} and {end} once each")
-    before, rest = content.split(start)
-    with whole(page) as file:
-        file.write((before + start + text + end + rest.split(end)[1]).encode())
-
-
-def pages(results: Path) -> list[Path]:
-    """The pages beside `results` that tables are written to."""
-    found = results.parent / "README.md", *sorted(results.parent.glob("docs/*.md"))
-    return [path for path in found if path.is_file()]
-
-
-def insert_everywhere(pages: Iterable[Path], name: str, text: str) -> None:
-    """Put a table into every page that shows one of that name."""
-    for page in pages:
-        if has_place(page, name):
-            insert(page, name, text)
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _sections(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from engine.run import composed
 from engine.tables import tradeoff
-from engine.tables.table import cell, write
+from engine.tables.table import cell, render, write
 from engine.tables.tradeoff import areas, front, heights
 
 
@@ -74,6 +74,16 @@ def test_areas_tell_methods_apart():
     assert found["A"]["against"]["B"]["verdict"] == "ahead"
     assert found["B"]["against"]["A"]["verdict"] == "behind"
     assert areas(*table(gain=0.0))["A"]["against"]["B"]["verdict"] == "tie"
+
+
+def test_areas_are_in_the_table_the_smallest_first():
+    content, draws = table(gain=2.0)
+    text = render({**content, "areas": areas(content, draws)})
+    lines = text[text.index("area under the front") :].splitlines()
+    assert lines[2].startswith("| A | ")
+    assert "ahead of B" in lines[2]
+    assert "behind A" in lines[3]
+    assert lines[-1].startswith("| A | B | -")  # each pair once
 
 
 def test_a_value_that_diverged_is_left_out():
