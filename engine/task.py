@@ -82,7 +82,7 @@ class Regression(nn.Module):
         mean error is more than any guess within the training labels (N, D), or zero, would have."""
         error = report.get("test/mae")
         low, high = float(np.nanmin(labels)), float(np.nanmax(labels))
-        if error is None or error <= high - low + max(abs(low), abs(high)):
+        if error is None or error <= max(high - low, abs(low), abs(high)):
             return None
         return (
             f"the mean error is {error:.4g}, where the labels lie between {low:.4g} and {high:.4g}"

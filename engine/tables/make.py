@@ -56,6 +56,8 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
         )
     runs, draws = content.pop("runs", {}), content.pop("draws", {})
     diverged = content.pop("diverged", [])
+    swept = {row for of_curve in content.get("curves", {}).values() for row in of_curve.values()}
+    failed = [row for row in diverged if row not in swept]  # a curve does without a value
     about = {"table": cfg.table.name, "preset": cfg.preset}
     about["runs"] = folders_in(cfg.paths.outputs, runs)
     if "run_seconds" in content:  # whenever they were run; they may have been found
@@ -66,12 +68,12 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
     written = tables.write(table, folder, cfg.name, draws)
     if cfg.publish:
         pages.insert_everywhere(pages.beside(RESULTS), cfg.name, tables.render(table))
-    if (figures := cfg.table.get("figures")) and runs and not diverged:
+    if (figures := cfg.table.get("figures")) and runs and not failed:
         folders = {row: [Path(one) for one in of_row] for row, of_row in runs.items() if of_row}
         written += targets.find(figures, cfg.get("trust"))(cfg, folders, folder / "figures")
-    if diverged:
+    if failed:
         raise FloatingPointError(
-            f"{written[0]}: without figures, as these rows diverged: {', '.join(diverged)}. "
+            f"{written[0]}: without figures, as these rows diverged: {', '.join(failed)}. "
             "Lower their learning rates; their runs' train.log say where it happened."
         )
     return written

@@ -26,6 +26,7 @@ from engine.tables.intervals import against, samples
 from engine.tables.plots import STYLE, colour, save
 
 Point = tuple[float, float]
+FAR = 3  # times the start's error: a model that is so far off is not on any curve
 
 
 def front(points: Sequence[Point]) -> NDArray:
@@ -114,11 +115,17 @@ def areas(
 
 
 def draw(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The curves of all methods, and the corner where they differ."""
+    """The curves of all methods, without values that ran far away, and the corner where they
+    differ."""
     content = records.read(folder.parent / f"{cfg.name}.json", "Make the table again.")
     about = content["tradeoff"]
     names = [axis_label(cfg.benchmark, about[axis]) for axis in ("x", "y")]
-    points = {method: of for method, of in points_of(content).items() if of}
+    origin = start_of(content)
+    near = {
+        method: {k: p for k, p in of.items() if not any(np.array(p) > FAR * np.array(origin))}
+        for method, of in points_of(content).items()
+    }
+    points = {method: of for method, of in near.items() if of}
     with mpl.rc_context(STYLE):
         figure = Figure((8, 3.8))
         everything, corner = figure.subplots(1, 2)
@@ -126,7 +133,6 @@ def draw(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         if points:
             everything.legend(fontsize=7)
         curves(points, content, corner)
-        origin = start_of(content)
         fronts = {name: front([origin, *of.values()]) for name, of in points.items()}
         end = end_of(fronts, origin[0])
         shown = [point for one in fronts.values() for point in one if point[0] <= end]

@@ -12,7 +12,9 @@ from omegaconf import open_dict
 
 from engine import code, identity, targets
 from engine.run import run
-from tests.engine.tiny import config, write_faces
+from engine.task import Regression
+from losses import BMC
+from tests.engine.tiny import TinyNet, config, write_faces
 
 
 def test_another_checkpoint_to_go_on_from_is_another_run(faces: Path, tmp_path: Path):
@@ -214,6 +216,16 @@ def test_a_run_that_diverged_says_so(faces: Path, tmp_path: Path):
     (log,) = tmp_path.rglob("train.log")
     assert "diverged" in log.read_text().splitlines()[-1]
     assert log.read_text().count(" diverged: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "diverged"), [(9.0, False), (115.0, False), (117.0, True), (203.6, True)]
+)
+def test_an_error_beyond_any_guess_is_no_result(error: float, diverged: bool):
+    """Ages of 1 to 116: no guess among them, nor zero, is off by more than 116 on average."""
+    task = Regression(TinyNet(), BMC(1.0))
+    found = task.implausible({"test/mae": error}, np.array([[1.0], [30.0], [116.0]]))
+    assert (found is not None) == diverged
 
 
 def test_an_empty_group_is_no_error(tmp_path: Path):

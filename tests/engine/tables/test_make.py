@@ -10,6 +10,9 @@ from datasets import nyud2
 from engine import CONFIGS
 from engine.run import composed
 from engine.tables import make
+from engine.tables.table import cell
+from engine.tables.tradeoff import areas
+from tests.engine.tables.test_tradeoff import table
 from tests.engine.tiny import tiny
 
 
@@ -102,3 +105,22 @@ def test_a_table_passes_on_what_is_for_the_runs():
 def test_tables_of_other_datasets_have_their_names():
     cfg = composed("table", ["table=imdb_wiki_gmm", "dataset=utkface", "paths=mini"])
     assert make.own_name(cfg) == "utkface_gmm_mini"
+
+
+@pytest.mark.parametrize("swept", [True, False])
+def test_a_value_of_a_sweep_may_diverge(
+    swept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The curve is drawn without it; a row of the table that diverged is an error."""
+    content, draws = table(gain=1.0)
+    content["curves"]["A"] = {"1": "A 1", "2": "A 2"} if swept else {"1": "A 1"}
+    content["rows"]["A 2"] = {name: cell(["diverged"]) for name in content["rows"]["A 2"]}
+    found = {**content, "areas": areas(content, draws), "draws": draws, "diverged": ["A 2"]}
+    monkeypatch.setattr(make, "compare", lambda *_: {**found, "runs": {"A 1": [str(tmp_path)]}})
+    said = ["table=imdb_wiki_tradeoff", f"paths.outputs={tmp_path}", "name=some"]
+    cfg = composed("table", said)
+    if swept:
+        assert tmp_path / "tables/figures/some_curves.png" in make.make(cfg, [])
+    else:
+        with pytest.raises(FloatingPointError, match="these rows diverged: A 2"):
+            make.make(cfg, [])

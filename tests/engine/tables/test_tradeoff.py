@@ -103,6 +103,19 @@ def test_the_figure_shows_every_curve(tmp_path: Path):
     assert OmegaConf.select(cfg, "table.figures") == "engine.tables.tradeoff.draw"
 
 
+def test_a_value_that_ran_away_does_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    content, draws = table(gain=1.0)
+    for name in ("bmae_many", "bmae_few"):
+        content["rows"]["A 2"][name] = cell([200.0, 300.0])
+    write({**content, "areas": areas(content, draws)}, tmp_path, "some")
+    shown = []
+    monkeypatch.setattr(tradeoff, "save", lambda figures, *_: shown.extend(figures.values()) or [])
+    tradeoff.draw(composed("table", ["table=imdb_wiki_tradeoff", "name=some"]), {}, tmp_path / "f")
+    assert shown[0].axes[0].get_ylim()[1] < 25  # the start is at 20
+
+
 def test_values_are_written_once_at_a_place_and_not_outside():
     axes = Figure((4, 4)).subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1))
