@@ -136,6 +136,7 @@ def draw(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         fronts = {name: front([origin, *of.values()]) for name, of in points.items()}
         end = end_of(fronts, origin[0])
         shown = [point for one in fronts.values() for point in one if point[0] <= end]
+        shown += [(end, np.interp(end, *one.T)) for one in fronts.values() if len(one)]
         if shown:
             low, high = np.min(shown, 0), np.max(shown, 0)
             margin = 0.08 * (high - low)
