@@ -172,6 +172,8 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
         return [*own, "seeds=1", "jobs=1", *lists]
     if script == "run_synthetic":
         own += [text for start, text in FEW.items() if not any(t.startswith(start) for t in own)]
+    if script == "prepare_nyud2" and any(text.startswith("mat=") for text in own):
+        own += ["root=outputs/labelled"]  # two frames, beside those that other commands read
     if script == "compare_released":
         own = [text.replace("=.../", "=../") for text in own]
     return [*own, *SHORT[script]]
