@@ -161,13 +161,17 @@ def compared(
 ) -> dict[str, Any]:
     """{"against"} of a stored table: its rows, but not each value of a sweep, against the rows
     that its benchmark calls baseline and re-weighted."""
-    found = samples(content, draws)
-    swept = {row for of_curve in content.get("curves", {}).values() for row in of_curve.values()}
-    rows = {row: columns for row, columns in found.items() if row not in swept}
+    found, values = samples(content, draws), swept(content)
+    rows = {row: columns for row, columns in found.items() if row not in values}
     names = dict.fromkeys(name for columns in rows.values() for name in columns)
     better = {name: column(benchmark, name).better for name in names}
     baselines = [*highlighted(benchmark, "baseline"), *highlighted(benchmark, "reweighted")]
     return {"against": against(rows, baselines, better, benchmark.get("drawn", True))}
+
+
+def swept(content: Mapping[str, Any]) -> set[str]:
+    """The rows of a table that are one value of a method's curve."""
+    return {row for of_curve in content.get("curves", {}).values() for row in of_curve.values()}
 
 
 def ahead(against: Mapping[str, Any], row: str, column: str) -> bool:

@@ -13,6 +13,7 @@ from engine.tables import pages
 from engine.tables import table as tables
 from engine.tables.compare import Say, compare, configs, expanded
 from engine.tables.cost import measure
+from engine.tables.intervals import swept
 
 # The groups of which what is said on the command line goes to every run.
 FOR_RUNS = ("preset", "paths", "dataset", "metrics", "objective", "trainer", "log")
@@ -56,8 +57,7 @@ def make(cfg: DictConfig, overrides: list[str], say: Say | None = None) -> list[
         )
     runs, draws = content.pop("runs", {}), content.pop("draws", {})
     diverged = content.pop("diverged", [])
-    swept = {row for of_curve in content.get("curves", {}).values() for row in of_curve.values()}
-    failed = [row for row in diverged if row not in swept]  # a curve does without a value
+    failed = [row for row in diverged if row not in swept(content)]  # a curve does without a value
     about = {"table": cfg.table.name, "preset": cfg.preset}
     about["runs"] = folders_in(cfg.paths.outputs, runs)
     if "run_seconds" in content:  # whenever they were run; they may have been found
