@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from datasets import crops, images
-from datasets.arrays import MAX_BYTES
-from datasets.manifest import manifest
-from datasets.people import People, check_poses, pose_table, read_names, read_people
+from datasets import crops
+from datasets.io import images
+from datasets.io.arrays import MAX_BYTES
+from datasets.io.manifest import manifest
+from datasets.io.people import People, check_poses, pose_table, read_names, read_people
 
 FIELDS = {
     "pose": 216,  # 24 rotation matrices

@@ -1,6 +1,6 @@
 """NYUD2-DIR: indoor scenes and their depth, from the public files or from the labelled `.mat`.
 
-    nyu2_train.csv, nyu2_test.csv    the frames, see datasets/nyud2_frames.py
+    nyu2_train.csv, nyu2_test.csv    the frames, see datasets/io/nyud2_frames.py
     test_balanced_mask.npy           uint8 (frames, 228, 304): the pixels that are measured
     train_depth_histogram.npy        (frames, 100) pixels in each 0.1 m bin, or their sum (100,)
 
@@ -21,12 +21,12 @@ import torch
 from torch.utils.data import Dataset
 
 from datasets import depth as maps
-from datasets.arrays import MAX_BYTES, read_npy
 from datasets.depth_released import seen_depth, seen_image
-from datasets.files import check_sum
-from datasets.images import MAX_PIXELS
-from datasets.manifest import manifest
-from datasets.nyud2_frames import PREPARE, frames, read_csv
+from datasets.io.arrays import MAX_BYTES, read_npy
+from datasets.io.files import check_sum
+from datasets.io.images import MAX_PIXELS
+from datasets.io.manifest import manifest
+from datasets.io.nyud2_frames import PREPARE, frames, read_csv
 
 SPLITS = ("train", "val", "test")
 RESAMPLING = ("once", "released")

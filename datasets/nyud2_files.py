@@ -11,7 +11,7 @@ import numpy as np
 
 from datasets import depth as maps
 from datasets.depth_released import seen_depth
-from datasets.nyud2_frames import MatFrames, PngFrames
+from datasets.io.nyud2_frames import MatFrames, PngFrames
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 Write = Callable[[Path, bytes], None]

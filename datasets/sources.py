@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.arrays import MAX_BYTES, read_mat
+from datasets.io.arrays import MAX_BYTES, read_mat
 
 _UNIX_EPOCH = 719529  # MATLAB's day number of 1970-01-01
 _FIELDS = ("full_path", "dob", "photo_taken", "face_score", "second_face_score")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets import images
-from datasets.store import Progress
+from datasets.io import images
+from datasets.io.store import Progress
 
 LAST_AGE = 120
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from datasets.arrays import read_npz
+from datasets.io.arrays import read_npz
 
 FILES = {"train": "train_new.tsv", "val": "dev_new.tsv", "test": "test_new.tsv"}
 COLUMNS = ("sentence1", "sentence2", "score")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.columns import MISSING, is_number, read
+from datasets.io.columns import MISSING, is_number, read
 
 FEWEST = 20  # rows with a label
 LARGEST = 1e37  # of a label: trees and networks compute in float32

@@ -23,7 +23,7 @@ from smplx.utils import Struct
 from smplx.vertex_ids import vertex_ids as known_vertex_ids
 from torch import Tensor, nn
 
-from datasets.arrays import read_npy, read_npz
+from datasets.io.arrays import read_npy, read_npz
 
 JOINTS, SHAPES = 24, 10
 FOCAL, IMAGE = 5000.0, 224.0  # SPIN's camera

@@ -12,7 +12,8 @@ from command import command
 from omegaconf import DictConfig
 from rich.console import Console
 
-from engine import RESULTS, ROOT, provenance
+from engine import RESULTS, ROOT
+from engine.runs import provenance
 from engine.speed.suites import SUITES, markdown, rows_with_goals
 from engine.speed.timing import Bench, table
 from engine.tables import pages

@@ -11,7 +11,8 @@ from pathlib import Path
 from command import command
 from omegaconf import DictConfig
 
-from engine import ROOT, provenance
+from engine import ROOT
+from engine.runs import provenance
 from engine.speed.bodies import evaluation, steps
 from engine.tables import table as tables
 

@@ -6,7 +6,8 @@ from typing import Any
 from command import command
 from omegaconf import DictConfig
 
-from engine import ROOT, provenance
+from engine import ROOT
+from engine.runs import provenance
 from engine.speed.depth import loaders, shares
 from engine.tables import table as tables
 

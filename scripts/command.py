@@ -21,7 +21,7 @@ ROOT = str(Path(__file__).resolve().parents[1])
 if sys.path[0] != ROOT:
     sys.path.insert(0, ROOT)  # before any other checkout that may be installed
 if "__mp_main__" in sys.modules:  # a process that trains on one device reads its script again
-    from engine.follow import follow
+    from engine.processes.follow import follow
 
     follow(os.getppid())  # before the imports that take seconds
 FULL = "HYDRA_FULL_ERROR"
@@ -50,8 +50,8 @@ def command(
     """
 
     def decorate(main: Callable[[DictConfig], Any]) -> Callable[..., Any]:
-        from engine import errors, settings
-        from engine.help import help_if_wanted
+        from engine.cli import errors, settings
+        from engine.cli.help import help_if_wanted
 
         path = Path(ROOT, "configs", config)
         start = hydra.main(version_base="1.3", config_path=str(path.parent), config_name=path.name)
@@ -117,7 +117,7 @@ def guarded(start: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         raise SystemExit(_say("stopped; the same command goes on from here.", 130)) from None
     except Exception as error:
-        from engine import errors
+        from engine.cli import errors
 
         if full:
             traceback.print_exc()

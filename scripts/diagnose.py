@@ -10,8 +10,8 @@ from pathlib import Path
 from command import command
 from omegaconf import DictConfig
 
-from datasets.columns import numbers
-from datasets.files import whole
+from datasets.io.columns import numbers
+from datasets.io.files import atomic_write
 from losses import diagnose
 
 
@@ -29,7 +29,7 @@ def main(cfg: DictConfig) -> None:
     print(found)
     if cfg.figure is not None:
         figure = Path(cfg.figure)
-        with whole(figure) as file:
+        with atomic_write(figure) as file:
             found.draw(file, figure.suffix.lstrip(".") or "png")
         print(f"Figure: {figure}")
 

@@ -6,9 +6,10 @@ from command import command
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 
-from datasets.files import writable
-from engine import evaluate, records
-from engine.runs import finite_or_none
+from datasets.io.files import writable
+from engine.evaluation import evaluate
+from engine.runs import records
+from engine.runs.folder import finite_or_none
 
 
 @command("evaluate")
@@ -17,15 +18,15 @@ def main(cfg: DictConfig) -> None:
         raise ValueError("give either run=<folder> or released=<file>; see configs/evaluate.yaml")
     if cfg.run is not None:
         folder = Path(cfg.run)
-        data, objective, metrics = evaluate.finished_run(folder, cfg.checkpoint, cfg.trust)
+        data, task, metrics = evaluate.finished_run(folder, cfg.checkpoint, cfg.trust)
         name = f"evaluation_{cfg.checkpoint}_{cfg.split}.json"
     else:
         data, folder = cfg, Path(cfg.paths.outputs) / "released"
-        objective, metrics = evaluate.released_model(Path(cfg.released), cfg.layout, cfg)
+        task, metrics = evaluate.released_model(Path(cfg.released), cfg.layout, cfg)
         name = f"{Path(cfg.released).stem}_{cfg.split}.json"
     writable(folder)
     fabric = Fabric(accelerator=cfg.accelerator, devices=1)
-    report = evaluate.report(fabric, data, objective, metrics, cfg.split, cfg.batch_size)
+    report = evaluate.report(fabric, data, task, metrics, cfg.split, cfg.batch_size)
     for key, value in report.items():
         print(f"{cfg.split}/{key:<14} {value:.4f}")
     records.write(folder / name, {key: finite_or_none(value) for key, value in report.items()})

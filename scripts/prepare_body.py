@@ -9,8 +9,8 @@ from pathlib import Path
 from command import command
 from omegaconf import DictConfig
 
-from synthetic.body import pack
-from synthetic.makehuman import build
+from synthetic.mini.body import pack
+from synthetic.mini.makehuman import build
 
 
 @command("prepare_body")

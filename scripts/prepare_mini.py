@@ -3,7 +3,7 @@
 from command import command
 from omegaconf import DictConfig
 
-from synthetic.mini import draw
+from synthetic.mini.generate import draw
 
 
 @command("prepare_mini")

@@ -6,7 +6,7 @@ import numpy as np
 from command import command
 from omegaconf import DictConfig
 
-from datasets.files import whole
+from datasets.io.files import atomic_write
 from models.smpl_pickle import read_pickle
 
 
@@ -18,7 +18,7 @@ def main(cfg: DictConfig) -> None:
         arrays = read_pickle(Path(source))
         arrays.pop("vertex_ids")
         target = Path(cfg.folder) / f"SMPL_{str(gender).upper()}.npz"
-        with whole(target) as file:
+        with atomic_write(target) as file:
             np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
         print(f"{target}: {len(arrays['v_template'])} vertices, from {source}")
 

@@ -3,7 +3,7 @@
 from command import command
 from omegaconf import DictConfig
 
-from synthetic.table import reproduce
+from synthetic.benchmark.table import reproduce
 
 
 @command("synthetic")

@@ -10,8 +10,9 @@ from typing import Any
 from command import command
 from omegaconf import DictConfig
 
-from datasets.files import whole
-from engine import ROOT, code, provenance
+from datasets.io.files import atomic_write
+from engine import ROOT
+from engine.runs import code, provenance
 from engine.speed.search import TOLERANCE, search
 from engine.tables import table as tables
 
@@ -27,7 +28,7 @@ def found_before(settings: int, seed: int) -> dict[str, Any]:
         if {name: part.get(name) for name in key} == key:
             return part
     found = search(settings, seed, progress=True)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps({**found, **key}).encode())
     return found
 

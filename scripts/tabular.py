@@ -11,8 +11,9 @@ from command import command
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from engine import RESULTS, provenance
+from engine import RESULTS
 from engine.benchmarks import tabular
+from engine.runs import provenance
 from engine.tables import plots
 from engine.tables.table import show, write
 

@@ -7,9 +7,9 @@ python scripts/train.py --multirun experiment=imdb_wiki/bmc,imdb_wiki/gai seed=0
 from command import command
 from omegaconf import DictConfig
 
-from engine.log import brief
-from engine.run import run
-from engine.runs import is_main_process
+from engine.runs.folder import is_main_process
+from engine.runs.run import run
+from engine.training.log import brief
 
 
 @command("train")

@@ -2,4 +2,4 @@
 
 import cv2
 
-cv2.setNumThreads(0)  # as in datasets/images.py
+cv2.setNumThreads(0)  # as in datasets/io/images.py

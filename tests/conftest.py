@@ -21,7 +21,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 8 + 3 rooms in the layout of NYUD2-DIR."""
-    from synthetic.rooms import write_rooms
+    from synthetic.mini.rooms import write_rooms
 
     folder = tmp_path_factory.mktemp("data")
     write_rooms(folder / "nyud2", train=8, test=3, seed=0)
@@ -31,7 +31,7 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def bodies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 40 + 24 + 16 small pictures of bodies in the layout of SPIN's data."""
-    from synthetic.bodies import write_bodies
+    from synthetic.mini.bodies import write_bodies
 
     folder = tmp_path_factory.mktemp("data")
     counts = {"h36m_train": 40, "coco_2014_train": 24, "3dpw_test": 16}
@@ -76,9 +76,9 @@ def configs_are_parsed_once():
 
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers of engine/tables/pool.py are forks that have imported the libraries; how they
-    start by themselves is tested in tests/engine/tables/test_pool.py."""
-    from engine.tables import pool
+    """The workers of engine/processes/pool.py are forks that have imported the libraries; how they
+    start by themselves is tested in tests/engine/processes/test_pool.py."""
+    from engine.processes import pool
     from tests import process
 
     monkeypatch.setattr(pool, "_start", process.Worker)

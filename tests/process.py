@@ -61,7 +61,7 @@ def run(script: Path, *arguments: str, cwd: Path = ROOT, timeout: float = 240) -
 
 
 class Worker:
-    """A worker of engine/tables/pool.py, with what the pool needs of subprocess.Popen."""
+    """A worker of engine/processes/pool.py, with what the pool needs of subprocess.Popen."""
 
     def __init__(self, end: Connection):
         self.process = start(_work, end)
@@ -75,7 +75,7 @@ class Worker:
 
 
 def _work(end: Connection) -> None:
-    from engine.tables import worker
+    from engine.processes import worker
 
     with contextlib.suppress(EOFError):
         worker.main(os.getppid(), os.dup(end.fileno()))

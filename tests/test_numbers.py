@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine import provenance
+from engine.runs import provenance
 from engine.speed import suites
 from engine.tables import table as tables
 from engine.tables.report import gather, markdown, table_configs
@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md"]
 # Numbers of the pages' text that no result file holds.
 SETTINGS = {
-    "0.25": "a covariance scale of the protocol (synthetic/problems.py)",
-    "0.5625": "a covariance scale of the protocol (synthetic/problems.py)",
+    "0.25": "a covariance scale of the protocol (synthetic/benchmark/problems.py)",
+    "0.5625": "a covariance scale of the protocol (synthetic/benchmark/problems.py)",
     "0.75": "a tempering power that is tried (configs/preset/nyud2)",
     "151.65": "MPVPE of bodies on ImageNet's features as they are, published until 26a221c",
     "167.47": "the same in CMU poses, published until 26a221c",

@@ -10,8 +10,8 @@ from engine.tables.intervals import compared
 from engine.tables.report.gather import table_configs
 from engine.tables.table import DRAWS, stored_draws
 from engine.tables.tradeoff import areas
-from synthetic.methods import METHODS
-from synthetic.problems import TABLE
+from synthetic.benchmark.methods import METHODS
+from synthetic.benchmark.problems import TABLE
 
 ROOT = Path(__file__).parents[1]
 ROWS = json.loads((ROOT / "results/synthetic.json").read_text())["rows"]

@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from datasets.arrays import read_npz
-from datasets.imdb_wiki import SPLITS, Row
-from engine import build
-from engine.runs import AGAIN, read_config
+from datasets.ages import SPLITS, Row
+from datasets.io.arrays import read_npz
+from engine.runs.folder import AGAIN, read_config
 from engine.tables.plots import STYLE, TRAIN, colour, save
+from engine.training import build
 from metrics.groups import SHOTS, age_shots
 
 

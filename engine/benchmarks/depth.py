@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from datasets.depth import BINS, BINS_PER_METRE, bin_centers, to_image
-from engine import build, features
-from engine.batches import evaluation_loader
-from engine.evaluate import finished_run
-from engine.runs import finished, read_config
+from engine.evaluation.evaluate import finished_run
+from engine.features import cache as features
+from engine.runs.folder import finished, read_config
 from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, TRAIN, colour, save
+from engine.training import build
+from engine.training.batches import evaluation_loader
 
 DEEPEST, LARGEST_ERROR = 10.0, 4.0  # metres, of the colour scales
 QUANTILES = (0.15, 0.5, 0.85, 0.97)  # of the test frames' mean depth: the frames of a panel
@@ -41,14 +42,14 @@ class Maps:
         chosen = (finished(folder) or {}).get("chosen_run")
         folder = Path(chosen) if chosen else folder
         self.fabric = Fabric(accelerator="cpu", devices=1)
-        self.cfg, self.objective, self.metrics = finished_run(folder, trust=trust)
+        self.cfg, self.task, self.metrics = finished_run(folder, trust=trust)
         self.images = self.source = build.dataset(self.cfg, "test")
         saved: Any = read_config(folder, trust)
         if saved.features.mode == "cached":
             saved.log.progress = False
-            self.objective.cached = True
+            self.task.cached = True
             backbone = None if saved.backbone is None else Path(saved.backbone.checkpoint)
-            model, splits = self.objective.model, {"test": self.images}
+            model, splits = self.task.model, {"test": self.images}
             found = features.tables(self.fabric, saved, model, splits, backbone)
             self.source = found["test"]
 
@@ -57,7 +58,7 @@ class Maps:
         """Every test batch with its predictions (n, 1, H, W), one after the other."""
         size = self.cfg.trainer.eval_batch_size
         for batch in evaluation_loader(self.source, size, 0, False, 0, 1):
-            yield batch, self.objective.predict(batch)
+            yield batch, self.task.predict(batch)
 
     def rmse_per_bin(self) -> tuple[NDArray, NDArray]:
         """(B,) RMSE over the measured pixels, NaN where a bin has none, and (P,) mean depths."""
@@ -74,11 +75,11 @@ class Maps:
     def some(self, frames: Sequence[int]) -> tuple[list[NDArray], NDArray, NDArray]:
         """Images (H, W, 3), predictions (P, H, W) and targets (P, H, W) of a few frames."""
         keys = [(0, frame) for frame in frames]
-        if self.objective.cached:
+        if self.task.cached:
             batch = self.source.__getitems__(keys)
         else:
             batch = torch.utils.data.default_collate([self.images[frame] for frame in frames])
-        pred = self.objective.predict(batch)
+        pred = self.task.predict(batch)
         images = [to_image(self.images[frame]["input"]) for frame in frames]
         return images, pred[:, 0].numpy(), batch["target"][:, 0].numpy()
 
@@ -111,8 +112,8 @@ def samples(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:
     """Of a run at its end: the first test frames, their depth, the prediction and its error."""
     batch = loop.fabric.to_device(next(iter(loop.evaluations["test"])))
     with torch.no_grad():
-        loop.objective.eval()
-        pred = loop.objective.predict(batch)[:4, 0].cpu().numpy()
+        loop.task.eval()
+        pred = loop.task.predict(batch)[:4, 0].cpu().numpy()
     target = batch["target"][:4, 0].cpu().numpy()
     index = batch["meta"]["index"][:4].tolist()
     images = [to_image(loop.images[number]["input"]) for number in index]

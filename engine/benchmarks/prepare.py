@@ -9,11 +9,12 @@ import numpy as np
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from datasets import imdb_wiki, sources
-from datasets.files import whole, write_with_sum
+from datasets import ages as imdb_wiki
+from datasets import sources
+from datasets.io.files import atomic_write, write_with_sum
+from datasets.io.nyud2_frames import MatFrames, frames
 from datasets.nyud2 import HISTOGRAM, MASK
 from datasets.nyud2_files import histograms, measured_mask, unpack
-from datasets.nyud2_frames import MatFrames, frames
 from datasets.split import balanced_split, identical_images, sides
 from datasets.stsb import FILES, read_pairs, vectors_of, wordllama
 from engine.benchmarks.age import describe
@@ -70,7 +71,7 @@ def report_identical(
         writer.writerow(["group", "age", "path", "split"])
         for number, group in enumerate(groups):
             writer.writerows([number, ages[i], paths[i], split[i]] for i in group)
-        with whole(file) as out:
+        with atomic_write(file) as out:
             out.write(text.getvalue().encode())
         print(f"They are listed in {file}.")
 
@@ -111,7 +112,7 @@ def save(path: Path, array: np.ndarray) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(data)
 
 
@@ -125,6 +126,6 @@ def similarity(cfg: DictConfig) -> Path:
         arrays[f"{split}_score"] = score
         print(f"{split}: {len(score):,} pairs")
     path = Path(cfg.root) / "stsb.npz"
-    with whole(path) as file:
+    with atomic_write(path) as file:
         np.savez_compressed(file, **arrays)
     return path

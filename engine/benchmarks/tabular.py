@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gaussian_kde, rankdata, skew, spearmanr, wilcoxon
 
 from datasets.tabular import TabularSet, load
+from engine.processes.pool import side_by_side
 from engine.tables.plots import colour
-from engine.tables.pool import side_by_side
 from engine.tables.table import cell
 from losses import BalancedRegressor, Gaussian, GaussianMixture, diagnose
 from losses.boosting import objective

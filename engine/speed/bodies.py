@@ -18,7 +18,7 @@ from losses import BMC, BalancedLoss, Gaussian, GaussianMixture
 from models import HMR
 from models.rotations import matrix_from_axis_angle
 from models.smpl import SELECTED
-from synthetic.body import smpl_arrays
+from synthetic.mini.body import smpl_arrays
 
 DIMS = 216
 

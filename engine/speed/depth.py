@@ -19,9 +19,9 @@ from datasets import DepthDataset
 from datasets.depth import bin_centers
 from datasets.nyud2 import HISTOGRAM
 from datasets.nyud2_files import encode
-from engine import build
-from engine.run import composed
-from synthetic.rooms import depth_frequencies, frame
+from engine.runs.run import composed
+from engine.training import build
+from synthetic.mini.rooms import depth_frequencies, frame
 
 ROWS = ("vanilla", "bni", "gai", "histogram")
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -119,8 +119,8 @@ def experiment(row: str, depth: int) -> tuple[Any, Any]:
     settings = [f"experiment=nyud2/{row}", f"model=depth_resnet{depth}", "model.weights=null"]
     cfg = composed("train", settings)
     counts = (1e9 * depth_frequencies()).astype(np.int64)
-    objective: Any = build.objective(cfg, bin_centers()[:, None], None, counts)
-    return objective.train(), build.optimizer(cfg, objective)
+    task: Any = build.task(cfg, bin_centers()[:, None], None, counts)
+    return task.train(), build.optimizer(cfg, task)
 
 
 def maps(batch: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -129,19 +129,19 @@ def maps(batch: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.rand(rows, width).requires_grad_(), 0.7 + 9.3 * torch.rand(rows, 1)
 
 
-def loss_seconds(objective: Any, batch: int) -> float:
+def loss_seconds(task: Any, batch: int) -> float:
     """Forward and backward of the loss alone; the fastest of ten."""
-    pred, target = maps(batch, objective.loss.likelihood.width(1))
-    return min(timed(lambda: objective.loss(pred, target).backward()) for _ in range(10))
+    pred, target = maps(batch, task.loss.likelihood.width(1))
+    return min(timed(lambda: task.loss(pred, target).backward()) for _ in range(10))
 
 
-def step_seconds(objective: Any, optimizer: Any, batch: int, steps: int) -> float:
+def step_seconds(task: Any, optimizer: Any, batch: int, steps: int) -> float:
     """A whole training step, loss included; the fastest counts."""
     target = maps(batch, 1)[1].reshape(batch, 1, 114, 152)
     data = {"input": torch.randn(batch, 3, 228, 304), "target": target}
 
     def step() -> None:
-        objective(data)[0].backward()
+        task(data)[0].backward()
         optimizer.step()
         optimizer.zero_grad()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, open_dict
 
-from engine.run import composed, first_stage, make_fabric, run
-from engine.train import Loop
+from engine.runs.run import composed, first_stage, make_fabric, run
+from engine.training.loop import Loop
 
 
 def measure(overrides: list[str], images: int, rounds: int) -> dict[str, float]:

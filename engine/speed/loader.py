@@ -13,8 +13,8 @@ from torchvision.transforms import Resize, ToTensor
 from tqdm import tqdm
 
 from datasets import AgeDataset
-from datasets.imdb_wiki import pack, write_csv
-from synthetic.faces import face
+from datasets.ages import pack, write_csv
+from synthetic.mini.faces import face
 
 
 class PlainDataset(Dataset):

@@ -18,10 +18,10 @@ from engine.speed.textbook import (
 )
 from engine.speed.timing import Bench, Row, ratio
 from losses import BMC, BNI, GAI, Bins, GaussianMixture
-from synthetic.methods import METHODS, trained_together
-from synthetic.problems import TABLE
-from synthetic.program import Training
-from synthetic.speed import alone, together
+from synthetic.benchmark.methods import METHODS, trained_together
+from synthetic.benchmark.problems import TABLE
+from synthetic.benchmark.program import Training
+from synthetic.benchmark.speed import alone, together
 
 PIXELS = 8 * 114 * 152  # a batch of depth maps: 138,624 rows
 

@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from datasets.arrays import read_npz
-from engine import identity, targets
-from engine.errors import paragraph
-from engine.run import composed, first_stage, result, run
-from engine.runs import AGAIN, DRAWS
-from engine.signatures import nearest
+from datasets.io.arrays import read_npz
+from engine.cli import targets
+from engine.cli.errors import paragraph
+from engine.cli.signatures import nearest
+from engine.processes.pool import side_by_side
+from engine.runs import identity
+from engine.runs.folder import AGAIN, DRAWS
+from engine.runs.run import composed, first_stage, result, run
 from engine.tables.intervals import Seed, compared, mean_draws
-from engine.tables.pool import side_by_side
 from engine.tables.table import DIVERGED, cell
 from engine.tables.tradeoff import areas
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from engine import build
+from engine.training import build
 
 SAMPLES = 20_000  # labels that the priors are fitted to
 
@@ -42,10 +42,10 @@ def _measure(plain: Any, iterations: int, warmup: int, send: Any) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rng = np.random.default_rng(0)
     labels = np.clip(rng.normal(35, 12, (SAMPLES, 1)).round(), 0, 100).astype(np.float32)
-    objective: Any = build.objective(cfg, labels)
-    objective.model.freeze(cfg.freeze_bn)
-    objective.to(device).train()
-    optimizer = build.optimizer(cfg, objective)
+    task: Any = build.task(cfg, labels)
+    task.model.freeze(cfg.freeze_bn)
+    task.to(device).train()
+    optimizer = build.optimizer(cfg, task)
     index = torch.arange(cfg.trainer.batch_size)
     side = cfg.dataset.size
     batch = {
@@ -57,7 +57,7 @@ def _measure(plain: Any, iterations: int, warmup: int, send: Any) -> None:
     times = []
     for _ in range(warmup + iterations):
         start = time.perf_counter()
-        loss, _ = objective(batch)
+        loss, _ = task(batch)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -8,7 +8,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from engine import RESULTS, provenance, targets
+from engine import RESULTS
+from engine.cli import targets
+from engine.runs import provenance
 from engine.tables import pages
 from engine.tables import table as tables
 from engine.tables.compare import Say, compare, configs, expanded
@@ -16,7 +18,7 @@ from engine.tables.cost import measure
 from engine.tables.intervals import swept
 
 # The groups of which what is said on the command line goes to every run.
-FOR_RUNS = ("preset", "paths", "dataset", "metrics", "objective", "trainer", "log")
+FOR_RUNS = ("preset", "paths", "dataset", "metrics", "task", "trainer", "log")
 FOR_RUNS += ("trust", "images")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from datasets.files import whole
+from datasets.io.files import atomic_write
 
 
 def _marks(name: str) -> tuple[str, str]:
@@ -22,7 +22,7 @@ def insert(page: Path, name: str, text: str) -> None:
     if content.count(start) != 1 or content.count(end) != 1:
         raise ValueError(f"{page}: expected the marks {start.strip()} and {end} once each")
     before, rest = content.split(start)
-    with whole(page) as file:
+    with atomic_write(page) as file:
         file.write((before + start + text + end + rest.split(end)[1]).encode())
 
 

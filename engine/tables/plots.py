@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from datasets.files import whole
+from datasets.io.files import atomic_write
 
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -53,7 +53,7 @@ def save(figures: Mapping[str, Figure], folder: Path, prefix: str) -> list[Path]
         for form in ("png", "pdf"):
             path = folder / f"{prefix}_{name}.{form}"
             undated = {"CreationDate": None} if form == "pdf" else {}
-            with mpl.rc_context(STYLE), whole(path) as file:
+            with mpl.rc_context(STYLE), atomic_write(path) as file:
                 figure.savefig(file, format=form, metadata=undated)
             written.append(path)
     return written

@@ -12,14 +12,16 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from engine import CONFIGS, RESULTS, records, targets
-from engine.run import composed
+from engine import CONFIGS, RESULTS
+from engine.cli import targets
+from engine.processes.parts import Part, Plan, Reach, clock, displayed, work_through
+from engine.runs import records
+from engine.runs.run import composed
 from engine.tables import make, report
 from engine.tables import table as tables
 from engine.tables.compare import expanded
-from engine.tables.parts import Part, Plan, Reach, clock, displayed, work_through
 from engine.tables.report.gather import table_configs
-from synthetic import mini
+from synthetic.mini import generate as mini
 
 PRESETS = {"mini": "laptop", "real": "paper"}
 RESTORE = "It is part of the repository: git checkout results restores it."

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from datasets.arrays import read_npz
-from datasets.files import whole
-from engine import records
+from datasets.io.arrays import read_npz
+from datasets.io.files import atomic_write
+from engine.runs import records
 from engine.tables import intervals
 
 FORMATS = ("md", "csv", "tex", "json")
@@ -224,7 +224,7 @@ def write(
         if form == "json":
             records.write(path, table)
         else:
-            with whole(path) as file:
+            with atomic_write(path) as file:
                 file.write(render(table, form).encode())
     arrays = {
         f"{row}/{column}": np.asarray(values, np.float32)
@@ -233,7 +233,7 @@ def write(
     }
     if arrays:
         paths.append(Path(folder) / f"{name}{DRAWS}")
-        with whole(paths[-1]) as file:
+        with atomic_write(paths[-1]) as file:
             np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
     return paths
 
@@ -251,7 +251,7 @@ def stored_draws(path: Path) -> dict[str, dict[str, Any]]:
 def write_benchmark(report: Mapping[str, Any], root: Path, name: str, publish: bool) -> None:
     """outputs/<name>.json; with `publish` results/<name>.json, too."""
     for folder in ("outputs", "results") if publish else ("outputs",):
-        with whole(root / folder / f"{name}.json") as file:
+        with atomic_write(root / folder / f"{name}.json") as file:
             file.write(json.dumps(report, indent=1).encode() + b"\n")
 
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from engine import records
+from engine.runs import records
 from engine.tables.columns import column
 from engine.tables.intervals import against, samples
 from engine.tables.plots import STYLE, colour, save

@@ -13,8 +13,8 @@ import numpy as np
 import pandas
 import torch
 
-from engine.build import fitted
-from engine.run import composed
+from engine.runs.run import composed
+from engine.training.build import fitted
 from losses import BMC, BNI, GAI, Bins, GaussianMixture, WeightedLoss
 from losses.density import label_weights
 from metrics import age_report

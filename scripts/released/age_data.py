@@ -15,8 +15,8 @@ import torchvision.transforms as transforms
 
 from datasets import AgeDataset, sources
 from datasets.split import balanced_split
-from engine.build import fitted
-from engine.run import composed
+from engine.runs.run import composed
+from engine.training.build import fitted
 from losses import GaussianMixture
 from scripts.released.age import ages, node_of, open_clone
 from scripts.released.clones import Clone

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from datasets import depth as maps
-from engine import build, targets
-from engine.run import composed
+from engine.cli import targets
+from engine.runs.run import composed
+from engine.training import build
 from losses import GaussianMixture
 from metrics import DepthMetrics, depth_report
 from models import released
@@ -142,7 +143,7 @@ def steps(root: Path | None, work: Path, lines: Lines) -> None:
         cfg = configured(row)
         loss, weights = build._loss(cfg, *labels(counts))
         own = Map(start)
-        whole = targets.make(cfg.objective, model=own, loss=loss, weights=weights)
+        whole = targets.make(cfg.task, model=own, loss=loss, weights=weights)
         value, _ = whole({"input": torch.zeros(2), "target": depth, "meta": {}})
         value.backward()
         lines.add(f"{row}, training step: loss", value, heard.values[0], FLOAT32)
@@ -233,12 +234,10 @@ def network(root: Path | None, work: Path, lines: Lines) -> None:
         title = f"depth network from a checkpoint of their save_checkpoint, {name}"
         lines.add(title, own, theirs, FLOAT32)
     cfg = configured("vanilla")
-    objective = targets.make(
-        cfg.objective, model=model, loss=build._loss(cfg, *labels(np.ones(100)))[0]
-    )
+    task = targets.make(cfg.task, model=model, loss=build._loss(cfg, *labels(np.ones(100)))[0])
     report = DepthMetrics()
     with clone.running(), torch.no_grad():
-        pred = objective.predict({"input": images, "target": depth})
+        pred = task.predict({"input": images, "target": depth})
     report.update(pred, depth, masks)
     found = report.compute()
     keys = {"rmse": "RMSE", "mae": "MAE", "delta1": "DELTA1"}

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from datasets import depth as maps
-from datasets import nyud2_files, nyud2_frames
-from datasets.arrays import read_npy
-from engine import build
+from datasets import nyud2_files
+from datasets.io import nyud2_frames
+from datasets.io.arrays import read_npy
+from engine.training import build
 from scripts.released.age_data import picture
 from scripts.released.clones import Clone, Missing
 from scripts.released.depth import arguments, configured, open_clone

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine import targets
-from engine.run import composed
+from engine.cli import targets
+from engine.runs.run import composed
 from scripts.released import age, depth
 from scripts.released.lines import Lines
 

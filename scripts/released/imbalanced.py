@@ -8,7 +8,7 @@ import pandas
 import torch
 
 from datasets import sources
-from engine.build import fitted
+from engine.training.build import fitted
 from metrics import age_report, depth_report
 from scripts.released.age import FLOAT32, ages, node_of, open_clone, pair
 from scripts.released.age_data import compare_split

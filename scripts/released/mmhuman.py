@@ -18,7 +18,7 @@ from models import SMPL
 from models.rotations import matrix_from_axis_angle
 from scripts.released.clones import Clone
 from scripts.released.lines import Lines
-from scripts.released.spin import FLOAT32, objective_of, poses, rotvec, write_body
+from scripts.released.spin import FLOAT32, poses, rotvec, task_of, write_body
 
 BARE = [
     *("", ".models", ".models.losses", ".models.architectures", ".models.registrants", ".utils"),
@@ -130,11 +130,11 @@ def estimator(clone: Clone, root: Path, folder: Path, fits: tuple[Tensor, Tensor
 
 
 def batch(folder: Path) -> tuple[Any, Tensor, Tensor]:
-    """The objective of `preset=official`, predictions and targets: half of the people have fits,
+    """The task of `preset=official`, predictions and targets: half of the people have fits,
     of which some are bad and one is of an extreme shape, and some keypoints are not seen.
     """
     overrides = ["experiment=ihmr/bmc", "preset=official", f"++paths.ihmr={folder}"]
-    objective, pred, target = objective_of(overrides, folder)
+    task, pred, target = task_of(overrides, folder)
     true = ihmr.split_target(target)  # views of the target
     generator = torch.Generator().manual_seed(5)
     for name, width in (("keypoints", 3), ("joints", 4)):
@@ -145,13 +145,13 @@ def batch(folder: Path) -> tuple[Any, Tensor, Tensor]:
     strange = matrix_from_axis_angle(poses(3, seed=8).unflatten(1, (24, 3))).flatten(1)
     true["pose"][9:] = strange
     true["shape"][8] = 3.5
-    return objective, pred, target
+    return task, pred, target
 
 
 def losses(root: Path | None, work: Path, lines: Lines) -> None:
     """Their targets (which fits count) and their weighted losses, for the same people."""
     clone, folder = open_clone(root), write_body(work)
-    objective, pred, target = batch(folder)
+    task, pred, target = batch(folder)
     true = ihmr.split_target(target)
     vectors = torch.from_numpy(np.stack([rotvec(row) for row in true["pose"]])).float()
     shape = true["shape"]
@@ -187,15 +187,15 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
         targets = theirs.run_registration(made, given)
         found = theirs.compute_losses(made, targets)
     body_joints = SMPL(folder)(true["pose"].unflatten(1, (24, 3, 3)), shape)[1]
-    error = objective.counting.fit_error(body_joints, true["keypoints"])
+    error = task.counting.fit_error(body_joints, true["keypoints"])
     lines.add("IHMR, reprojection error of a static fit", error, heard[0], 1e-4)
-    own = objective.known(true)
+    own = task.known(true)
     lines.same("IHMR, whose pose and shape count", own.numpy(), targets["valid_fit"].numpy())
-    parts = objective.parts(pred, {"target": target})
+    parts = task.parts(pred, {"target": target})
     names = {"keypoints": "keypoints2d", "joints": "keypoints3d", "shape": "smpl_betas"}
     names |= {"camera": "camera", "pose": "smpl_pose"}
     for name, other in names.items():
-        value = objective.scale[name] * parts[name]
+        value = task.scale[name] * parts[name]
         sides = [
             [term, *torch.autograd.grad(term, pred, retain_graph=True)]
             for term in (value, found[f"{other}_loss"])
@@ -203,8 +203,8 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
         title = "BMC of the pose" if name == "pose" else f"loss of {name}"
         lines.add(f"IHMR, {title}: value", sides[0][0], sides[1][0], FLOAT32)
         lines.add(f"IHMR, {title}: gradient", sides[0][1], sides[1][1], FLOAT32)
-    noise = objective.loss.likelihood.sigma, theirs.loss_smpl_pose.noise_sigma
-    terms = objective.scale["pose"] * parts["pose"], found["smpl_pose_loss"]
+    noise = task.loss.likelihood.sigma, theirs.loss_smpl_pose.noise_sigma
+    terms = task.scale["pose"] * parts["pose"], found["smpl_pose_loss"]
     sides = [torch.autograd.grad(t, s)[0] for t, s in zip(terms, noise, strict=True)]
     lines.add("IHMR, BMC of the pose: gradient to sigma", sides[0], sides[1], FLOAT32)
 
@@ -221,16 +221,16 @@ def sigma(root: Path | None, work: Path, lines: Lines) -> None:
     pred = 0.3 * pred + 0.7 * target
     found: list[list] = []
     for start in (0.3, 1.0, 3.0, "learned"):
-        objective, *_ = objective_of(overrides, folder)
+        task, *_ = task_of(overrides, folder)
         first = 1.0 if start == "learned" else float(start)
         with torch.no_grad():
-            objective.loss.likelihood.sigma.fill_(first)
+            task.loss.likelihood.sigma.fill_(first)
         with clone.running():
             other = theirs.BMCLossMD(first, loss_mse_weight=60, loss_debias_weight=5)
-        own = lambda p, t, o=objective: o.scale["pose"] * o.pose(p, t)  # noqa: E731
+        own = lambda p, t, o=task: o.scale["pose"] * o.pose(p, t)  # noqa: E731
         row = []
         for loss, noise in (
-            (own, objective.loss.likelihood.sigma),
+            (own, task.loss.likelihood.sigma),
             (other, other.noise_sigma),
         ):
             if start == "learned":

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from datasets import crops, ihmr
-from datasets.arrays import read_npz
 from datasets.crops import View
-from engine.run import composed
+from datasets.io.arrays import read_npz
+from engine.runs.run import composed
 from metrics import mesh_report, pa_mpjpe
 from metrics.errors import mean_distance
 from models import SMPL

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
-from datasets.files import whole
-from engine import provenance
+from datasets.io.files import atomic_write
+from engine.runs import provenance
 from scripts.released.clones import commit
 from scripts.released.lines import COLUMNS, Line, reasons
 
@@ -82,5 +82,5 @@ def publish(report: Mapping[str, Any], root: Path) -> None:
         (root / "results" / "fidelity.json", json.dumps(report, indent=1) + "\n"),
         (root / "docs" / "fidelity.md", markdown(report)),
     ):
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode())

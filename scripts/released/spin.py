@@ -17,11 +17,12 @@ from smplx.utils import Struct
 from torch import nn
 
 from datasets import crops, ihmr
-from datasets.arrays import read_npz
 from datasets.crops import View
-from engine import build, targets
+from datasets.io.arrays import read_npz
 from engine.benchmarks.bodies.metrics import BodyMetrics
-from engine.run import composed
+from engine.cli import targets
+from engine.runs.run import composed
+from engine.training import build
 from metrics import pa_mpjpe
 from models import SMPL, released
 from models.rotations import axis_angle_from_matrix, matrix_from_6d, matrix_from_axis_angle
@@ -30,7 +31,7 @@ from scripts.released.clones import Clone
 from scripts.released.lines import Lines
 from scripts.released.saved import loaded_outputs
 from scripts.released.spin_clone import load, open_clone, running
-from synthetic.bodies import write_bodies
+from synthetic.mini.bodies import write_bodies
 
 FLOAT32 = 1e-5
 TURNS = (View(), View(True, (0.8, 1.1, 1.3), 0.0, 1.0), View(True, (1.0, 1.0, 1.0), 25.0, 1.15))
@@ -128,15 +129,15 @@ def ihmr_images(folder: Path) -> Path:
 
 
 def prepared(work: Path) -> tuple[Any, Path, torch.Tensor, torch.Tensor, dict]:
-    """The objective of `preset=paper`, and a batch of people with predictions (N, 229)."""
+    """The task of `preset=paper`, and a batch of people with predictions (N, 229)."""
     folder = write_body(work)
     overrides = ["experiment=ihmr/spin_rt", "preset=paper", f"++paths.ihmr={folder}"]
-    objective, pred, target = objective_of(overrides, folder)
-    return objective, folder, pred, target, ihmr.split_target(target)
+    task, pred, target = task_of(overrides, folder)
+    return task, folder, pred, target, ihmr.split_target(target)
 
 
-def objective_of(overrides: list[str], folder: Path) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    """An objective without its network, predictions (N, 229) and targets (N, T)."""
+def task_of(overrides: list[str], folder: Path) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """A task without its network, predictions (N, 229) and targets (N, T)."""
     cfg = composed("train", overrides)
     people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
     rows = [ihmr.target(people, row, TURNS[row % 3]) for row in range(12)]
@@ -148,16 +149,16 @@ def objective_of(overrides: list[str], folder: Path) -> tuple[Any, torch.Tensor,
     camera = torch.tensor([0.9, 0.0, 0.1]) + 0.1 * torch.rand(12, 3, generator=generator)
     labels = true["pose"].numpy()
     loss = build._loss(cfg, labels, None)[0]
-    objective = targets.make(cfg.objective, model=nn.Identity(), loss=loss)
-    return objective, torch.cat([pose, shape, camera], 1), target
+    task = targets.make(cfg.task, model=nn.Identity(), loss=loss)
+    return task, torch.cat([pose, shape, camera], 1), target
 
 
 def losses(root: Path | None, work: Path, lines: Lines) -> None:
     """The terms of SPIN's loss, which `preset=paper` keeps."""
     clone = open_clone(root)
     trainer = load(clone, "train.trainer").Trainer
-    objective, folder, pred, target, true = prepared(work)
-    parts = objective.parts(pred, {"target": target})
+    task, folder, pred, target, true = prepared(work)
+    parts = task.parts(pred, {"target": target})
     pose, shape, camera = pred.split((216, 10, 3), 1)
     joints = SMPL(folder)(pose.unflatten(1, (24, 3, 3)), shape)[1]
     itself = SimpleNamespace(

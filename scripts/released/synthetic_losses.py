@@ -10,7 +10,7 @@ from losses import BMC, GAI, GaussianMixture, WeightedLoss
 from scripts.released.age import FLOAT32, stepped
 from scripts.released.clones import Clone
 from scripts.released.lines import Lines
-from synthetic.problems import Problem
+from synthetic.benchmark.problems import Problem
 
 SIGMAS = (0.5, 1.0, 3.0)
 CANCELLED = (

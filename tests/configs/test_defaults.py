@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine import CONFIGS, code, targets
-from engine.run import composed
+from engine import CONFIGS
+from engine.cli import targets
+from engine.runs import code
+from engine.runs.run import composed
 from losses.density import bin_weights, smooth
 
 EXPERIMENTS = sorted(
@@ -50,7 +52,7 @@ def unsaid(overrides: list[str]) -> list[str]:
         for key, parameter in inspect.signature(called).parameters.items()
         if parameter.default is not parameter.empty
         and key not in settings
-        and not (key in COMPUTED and (key != "weights" or place == ".objective"))
+        and not (key in COMPUTED and (key != "weights" or place == ".task"))
     ]
 
 

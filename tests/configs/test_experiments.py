@@ -7,7 +7,7 @@ import torch
 from hydra.utils import instantiate
 
 from datasets import nyud2
-from engine.run import CONFIGS, composed, run
+from engine.runs.run import CONFIGS, composed, run
 from tests.configs import test_ihmr
 from tests.engine.tiny import config, depth_config
 

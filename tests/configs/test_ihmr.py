@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.run import CONFIGS, composed, run
+from engine.runs.run import CONFIGS, composed, run
 from tests.engine.tiny_bodies import config
 
 ROWS = sorted(path.stem for path in (CONFIGS / "experiment" / "ihmr").glob("*.yaml"))
@@ -40,9 +40,9 @@ def test_variants_run(variant: str, bodies: Path, outputs: Path):
 def test_the_released_terms_run(bodies: Path, outputs: Path):
     """All training people, the last epoch, MMHuman3D's terms."""
     changes = (
-        "objective.terms._target_=engine.benchmarks.bodies.terms.Released",
-        "+objective.terms.robust=1",
-        *("objective.terms.good_fit=10", "loss.likelihood.normalised=false", "choose=null"),
+        "task.terms._target_=engine.benchmarks.bodies.terms.Released",
+        "+task.terms.robust=1",
+        *("task.terms.good_fit=10", "loss.likelihood.normalised=false", "choose=null"),
         *("dataset.holdout=0", "select.which=last"),
     )
     done = run(config(bodies, outputs, "ihmr/bmc", *changes))
@@ -58,7 +58,7 @@ def test_presets_hold_the_settings_of_paper_and_release():
     assert paper.optim.optimizer.lr == 1e-4
     assert paper.loss.likelihood.sigma == 1.0
     assert paper.optim.loss_lr == 1e-2
-    assert dict(paper.objective.scale) == {
+    assert dict(paper.task.scale) == {
         **{"keypoints": 300, "joints": 300, "pose": 60, "shape": 0.06, "camera": 60}
     }
     assert paper.metrics.vertices == "neutral"
@@ -68,10 +68,10 @@ def test_presets_hold_the_settings_of_paper_and_release():
     assert not official.loss.likelihood.normalised
     assert official.choose is None
     assert official.metrics.vertices == "gt"
-    assert dict(paper.objective.terms) == {
+    assert dict(paper.task.terms) == {
         **{"_target_": "engine.benchmarks.bodies.terms.Spin", "good_fit": 100, "fit_robust": 100}
     }
-    assert dict(official.objective.terms) == {
+    assert dict(official.task.terms) == {
         **{"_target_": "engine.benchmarks.bodies.terms.Released", "robust": 1, "good_fit": 10},
         "fit_robust": 100,
     }

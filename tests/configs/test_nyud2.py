@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine import build
-from engine.run import composed
+from engine.runs.run import composed
+from engine.training import build
 from losses import GAI, GaussianMixture
 
 DATA = Path(__file__).parents[1] / "data"
@@ -69,13 +69,13 @@ def test_a_histogram_of_other_frames_is_filled_as_well():
 @pytest.mark.parametrize("row", ["vanilla", "vanilla_lds", "inverse", "sqrt_inverse", "fds"])
 def test_released_rows_without_a_balanced_loss_learn_from_every_pixel(row: str):
     choices = [f"experiment=nyud2/{row}"]
-    assert composed("train", [*choices, "preset=official"]).objective.nearest == 0
-    assert composed("train", choices).objective.nearest == 0.7
+    assert composed("train", [*choices, "preset=official"]).task.nearest == 0
+    assert composed("train", choices).task.nearest == 0.7
 
 
 def test_what_else_the_official_preset_takes_from_the_released_code():
     cfg = composed("train", ["experiment=nyud2/gai", "preset=official"])
-    assert cfg.objective.nearest == 0.7  # balanced losses leave the rest out, there too
+    assert cfg.task.nearest == 0.7  # balanced losses leave the rest out, there too
     assert cfg.dataset.resampling == "released"
     assert not cfg.trainer.even_batches
     ages = composed("train", ["experiment=imdb_wiki/gai", "preset=official"])

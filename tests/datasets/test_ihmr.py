@@ -9,7 +9,7 @@ import torch
 
 from datasets import BodyDataset, crops
 from datasets.ihmr import held_out, split_target, target
-from datasets.people import read_people
+from datasets.io.people import read_people
 from models.smpl import SMPL
 
 RELEASED_CROPS = {

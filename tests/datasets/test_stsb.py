@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from datasets.stsb import FILES, STSBDataset, read_pairs, wordllama
 from engine.benchmarks.prepare import similarity
-from engine.run import composed, run
+from engine.runs.run import composed, run
 
 HEAD = "index\tgenre\tsentence1\tsentence2\tscore"
 

@@ -13,11 +13,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets import nyud2
 from engine.benchmarks import tabular
-from engine.run import composed, run
+from engine.runs.run import composed, run
 from engine.speed import suites
 from engine.tables import compare, cost, make, plots, reproduce
 from scripts import table
-from synthetic import jobs, mini
+from synthetic.benchmark import jobs
+from synthetic.mini import generate as mini
 from tests.docs import workspace
 from tests.docs.test_commands import commands
 from tests.engine import tiny, tiny_bodies
@@ -60,7 +61,7 @@ SHORT = {
 BODIES = [
     *("paths.data=data", "paths.outputs=outputs", "model.pretrained=false", "dataset.size=32"),
     *("trainer.epochs=1", "trainer.batch_size=24", "trainer.workers=0", "trainer.accelerator=cpu"),
-    *("log.progress=false", "log.figures=false", "objective.overshoot=100"),
+    *("log.progress=false", "log.figures=false", "task.overshoot=100"),
 ]
 LEFT_OUT = ("publish=", "threads=", "nyud2=...")
 PATHS = {"files.neutral=...": "neutral", "files.male=...": "m", "files.female=...": "f"}

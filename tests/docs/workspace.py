@@ -10,7 +10,7 @@ import torch
 
 from datasets.stsb import FILES
 from models import DepthNet, ResNet
-from synthetic.bodies import SETS
+from synthetic.mini.bodies import SETS
 from tests.datasets.conftest import write_jpeg
 from tests.datasets.test_nyud2 import write_mat
 from tests.datasets.test_sources import IMDB

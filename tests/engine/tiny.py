@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from engine.run import composed, run
+from engine.runs.run import composed, run
 from models.depth import DenseRegressor
 from models.regressor import Regressor, Smoothing
 

@@ -6,7 +6,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
-from engine.run import composed
+from engine.runs.run import composed
 from models.hmr import MeshRegressor
 
 
@@ -41,7 +41,7 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
                 f"{'+' if experiment == 'ihmr/spin' else ''}{setting}"
                 for setting in ("subspace=null", "per_dimension=false")
             ),
-            "objective.overshoot=100",  # two steps from random weights are no training
+            "task.overshoot=100",  # two steps from random weights are no training
             *overrides,
         ],
     )
@@ -56,7 +56,7 @@ def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictC
             cfg.backbone.overrides = [
                 "trainer.epochs=1",
                 "trainer.batch_size=24",
-                "objective.overshoot=100",
+                "task.overshoot=100",
             ]
         if cfg.get("sweep") is not None:
             cfg.sweep.among = [0.125]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from hydra.core.global_hydra import GlobalHydra
 
 from engine import ROOT
-from engine.follow import follow
+from engine.processes.follow import follow
 from tests.engine.tiny import SIZE, write_faces
 
 MODEL = ("model._target_=tests.engine.tiny.TinyNet", "~model.pretrained", "~model.drop_connect")

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine import records
-from engine.tables.pool import side_by_side
+from engine.processes.pool import side_by_side
+from engine.runs import records
 from tests.faults.bench import Bench
 from tests.faults.damage import files
 from tests.faults.fault import Fault, beginning

@@ -11,9 +11,10 @@ import cv2
 import h5py
 import numpy as np
 import torch
-
-from engine import RESULTS, records
 from tests.engine.test_targets import HOSTILE
+
+from engine import RESULTS
+from engine.runs import records
 from tests.faults.bench import Bench
 from tests.faults.fault import Fault, finished_run, packing, refused
 
@@ -51,7 +52,7 @@ def hostile() -> list[Fault]:
         import io
 
         buffer = io.BytesIO()
-        torch.save({"format": "balanced-regression checkpoint 1", "objective": Bad(trace)}, buffer)
+        torch.save({"format": "balanced-regression checkpoint 1", "task": Bad(trace)}, buffer)
         return buffer.getvalue()
 
     faults.append(pickled("checkpoint is a pickle of os.system", lambda t: pickle.dumps(Bad(t))))

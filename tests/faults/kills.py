@@ -217,8 +217,8 @@ def read(path: Path) -> Any:
         with h5py.File(path) as file:
             return {key: np.asarray(file[key]).tobytes() for key in ("bytes", "sums")}
     if path.suffix == ".pt":
-        objective = torch.load(path, weights_only=True)["objective"]
-        return {key: value.numpy().tobytes() for key, value in objective.items()}
+        task = torch.load(path, weights_only=True)["task"]
+        return {key: value.numpy().tobytes() for key, value in task.items()}
     return path.read_bytes()
 
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from tests.engine.test_settings import WRONG
+
 from tests.faults.bench import Bench
 from tests.faults.fault import Fault, refused
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets.files import whole
-from engine import ROOT, provenance
+from datasets.io.files import atomic_write
+from engine import ROOT
+from engine.runs import provenance
 from tests.faults.kills import SCRIPTS, SIGNALS
 
 One = Mapping[str, Any]  # what became of a fault
@@ -54,7 +55,7 @@ def publish(folder: Path, found: Sequence[One], known: int, jobs: int) -> None:
         *rendered(["script", *(sign.name for sign in SIGNALS)], kills(found)),
         *rendered(["kind", "fault", "what happened", "lost"], every),
     ]
-    with whole(folder / "faults.md") as file:
+    with atomic_write(folder / "faults.md") as file:
         file.write(("\n".join(text) + "\n").encode())
 
 

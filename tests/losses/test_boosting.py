@@ -22,7 +22,7 @@ from losses import (
     Laplace,
 )
 from losses.boosting import Objective, objective
-from synthetic.problems import Problem, make_splits
+from synthetic.benchmark.problems import Problem, make_splits
 from tests.losses.pairs import D64, mixture
 
 EDGES = np.linspace(-4.0, 8.0, 41)

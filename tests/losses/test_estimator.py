@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from losses import BalancedRegressor, Bins, Flat, Gaussian, GaussianMixture, Laplace
-from synthetic.problems import Problem, make_splits
+from synthetic.benchmark.problems import Problem, make_splits
 
 
 def line(count: int = 2000) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import csc_matrix
 
 from models.smpl_pickle import read_pickle
-from synthetic.body import smpl_arrays
+from synthetic.mini.body import smpl_arrays
 
 
 def write_like_chumpy(path: Path, **changes) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import paragraph
+from engine.cli.errors import paragraph
 from scripts import command
 
 WRONG = [

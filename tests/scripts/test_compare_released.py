@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import datasets
-from engine.run import composed
+from engine.runs.run import composed
 from scripts import compare_released
 from scripts.released import report
 from scripts.released.clones import Clone, Missing

@@ -7,9 +7,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from datasets import AgeDataset, DepthDataset, nyud2
-from datasets.imdb_wiki import read_csv
+from datasets.ages import read_csv
 from engine.benchmarks.prepare import ages, depth
-from synthetic import mini
+from synthetic.mini import generate as mini
 from tests.datasets.conftest import write_jpeg
 from tests.datasets.test_nyud2 import write_mat
 

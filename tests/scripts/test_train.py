@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.run import composed
+from engine.runs.run import composed
 from scripts import evaluate, train
 from tests.engine.tiny import tiny
 

@@ -17,12 +17,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from datasets.arrays import read_npz
-from engine import build, targets
+from datasets.io.arrays import read_npz
 from engine.benchmarks.bodies.metrics import NEUTRAL, BodyMetrics
-from engine.runs import AGAIN, finished, read_config
+from engine.cli import targets
+from engine.runs.folder import AGAIN, finished, read_config
 from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, colour, save
+from engine.training import build
 from metrics.groups import REGIONS, rarity_regions
 from models.rotations import geodesic, matrix_from_6d
 from models.smpl import read_mean

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 
-from datasets.files import whole
-from engine import build, runs
+from datasets.io.files import atomic_write
+from engine.runs import folder as runs
+from engine.training import build
 
 
 def save(run: Path, path: Path) -> None:
@@ -26,5 +27,5 @@ def save(run: Path, path: Path) -> None:
     about = {key: done[key] for key in ("metrics", "seed", "meta")}
     buffer = io.BytesIO()
     torch.save({"state_dict": half, "about": about}, buffer)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(buffer.getbuffer())

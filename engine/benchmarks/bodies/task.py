@@ -1,4 +1,4 @@
-"""Human mesh recovery as an objective: SPIN's loss, its pose term made a Balanced MSE.
+"""Human mesh recovery as a task: SPIN's loss, its pose term made a Balanced MSE.
 
     loss = w_2d |K - K*|^2 + w_3d |J - J*|^2 + w_pose L(theta) / D + w_shape |beta - beta*|^2
            + w_cam exp(-10 s)^2
@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from datasets.ihmr import plausible_shape, split_target
 from engine.benchmarks.bodies.poses import PoseLoss
 from engine.benchmarks.bodies.terms import Released, Spin
-from engine.log import Log
-from engine.task import indices_where
+from engine.training.log import Log
+from engine.training.task import indices_where
 from losses import Flat
 from models.rotations import matrix_from_6d
 from models.smpl import SMPL, project
@@ -149,7 +149,7 @@ class MeshRecovery(nn.Module):
         self.spread.zero_()
         advice = f"Lower loss.strength, which is {self.loss.strength:g}, or balance a subspace."
         if isinstance(self.loss.prior, Flat):  # nothing is balanced
-            advice = "Lower optim.optimizer.lr, set trainer.clip, or raise objective.warmup."
+            advice = "Lower optim.optimizer.lr, set trainer.clip, or raise task.warmup."
         if ratio > self.overshoot and self.epochs > self.warmup:
             raise FloatingPointError(
                 f"the predicted poses overshoot: they stray {ratio:.2f} times as far from the mean "

@@ -16,8 +16,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from engine import CONFIGS, records
-from engine.run import composed
+from engine import CONFIGS
+from engine.runs import records
+from engine.runs.run import composed
 from engine.tables.table import cell
 
 LAST = 1000  # where tables stand that do not say where

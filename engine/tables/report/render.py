@@ -9,9 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from datasets.files import whole
+from datasets.io.files import atomic_write
 from engine import RESULTS
-from engine.provenance import meta
+from engine.runs.provenance import meta
 from engine.tables import intervals
 from engine.tables.columns import column
 from engine.tables.report.gather import Row, Section, gather
@@ -135,7 +135,7 @@ def write(outputs: Path, own: bool = True) -> list[Path]:
     paths = []
     for form, text in texts.items():
         path = outputs / f"report.{form}"
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode())
         paths.append(path)
     return paths

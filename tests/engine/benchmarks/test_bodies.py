@@ -1,4 +1,4 @@
-"""The objective of IHMR: SPIN's terms against oracles, masks, and runs that must be stopped."""
+"""The task of IHMR: SPIN's terms against oracles, masks, and runs that must be stopped."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from datasets.ihmr import split_target
-from engine import build
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.benchmarks.bodies.poses import PoseLoss
 from engine.benchmarks.bodies.task import MeshRecovery
-from engine.run import composed, run
+from engine.runs.run import composed, run
+from engine.training import build
 from losses import BMC, Batch, Flat, Gaussian, Subspace
 from models.smpl import SMPL, project
 from tests.engine.tiny_bodies import config
@@ -28,16 +28,16 @@ def batch(bodies: Path) -> dict:
     return {**stack, "meta": {"index": torch.arange(16)}}
 
 
-def objective(bodies: Path, experiment: str, *overrides: str) -> MeshRecovery:
+def task(bodies: Path, experiment: str, *overrides: str) -> MeshRecovery:
     cfg = config(bodies, bodies, f"ihmr/{experiment}", *overrides)
     torch.manual_seed(0)
-    whole = build.objective(cfg, build.dataset(cfg, "train").labels)
+    whole = build.task(cfg, build.dataset(cfg, "train").labels)
     whole.cached = False
     return whole  # pyright: ignore[reportReturnType]
 
 
 def test_the_flat_pose_term_is_mse(bodies: Path, batch: dict):
-    whole = objective(bodies, "spin").eval()
+    whole = task(bodies, "spin").eval()
     pred = whole.predict(batch)
     known = whole.known(split_target(batch["target"]))
     expected = (pred[known, :216] - batch["target"][known, :216]).square().mean()
@@ -48,13 +48,13 @@ def test_the_flat_pose_term_is_mse(bodies: Path, batch: dict):
 def test_the_official_preset_is_the_released_loss(bodies: Path, batch: dict):
     """[60 |p - t|^2 / s^2 + 5 logsumexp_j(-|p - t_j|^2 / 2 s^2)] / 216 * s^2, and no log s."""
     official = composed("train", ["experiment=ihmr/bmc", "preset=official"])
-    assert official.objective.scale.pose == 60
+    assert official.task.scale.pose == 60
     changes = (
         f"loss.strength={official.loss.strength}",
         f"loss.likelihood.normalised={official.loss.likelihood.normalised}",
         *("choose=null", "loss.likelihood.sigma=0.9"),
     )
-    whole = objective(bodies, "bmc", *changes)
+    whole = task(bodies, "bmc", *changes)
     p, t = whole.predict(batch)[:, :216].detach().double(), batch["target"][:, :216].double()
     p.requires_grad_()
     s = torch.tensor(0.9, dtype=torch.float64, requires_grad=True)
@@ -75,7 +75,7 @@ def test_fits_are_judged_with_their_own_shape_and_trained_with_a_plausible_one(
     bodies: Path, batch: dict
 ):
     """SPIN zeroes extreme shapes after it has judged the fit, not before."""
-    whole, target = objective(bodies, "spin"), batch["target"].clone()
+    whole, target = task(bodies, "spin"), batch["target"].clone()
     true = split_target(target)
     true["has_smpl"][:], true["has_fit"][:] = 0, 1
     true["shape"][:, 0] = 3.5
@@ -96,14 +96,14 @@ def test_fits_count_where_they_reproject(bodies: Path, batch: dict):
     seen = project(joints, torch.tensor([[0.8, 0.1, -0.2]]).expand(16, -1))
     keypoints = torch.cat([seen, torch.ones(16, 49, 1)], -1)
     # 0.5 pixels^2: float32 at a focal length of 5000 pixels
-    terms = objective(bodies, "spin").counting
+    terms = task(bodies, "spin").counting
     assert terms.fit_error(joints, keypoints.flatten(1)).max() < 0.5
     other = joints.roll(1, 0) * torch.tensor([2.0, 0.5, 1.0])
     assert terms.fit_error(other, keypoints.flatten(1)).min() > 100
 
 
 def test_a_diverging_run_is_named(bodies: Path, batch: dict):
-    whole = objective(bodies, "bmc", "choose=null", "objective.warmup=0")
+    whole = task(bodies, "bmc", "choose=null", "task.warmup=0")
     whole(batch)
     whole.end_epoch()
     whole.overshoot = 2.0
@@ -118,12 +118,12 @@ def test_a_diverging_run_is_named(bodies: Path, batch: dict):
 
 def test_a_network_that_learns_poses_may_overshoot_at_first(bodies: Path):
     """Without a prior there is no strength to lower; the first epochs are not judged."""
-    whole = objective(bodies, "spin", "objective.warmup=2", "objective.overshoot=2")
+    whole = task(bodies, "spin", "task.warmup=2", "task.overshoot=2")
     for _ in range(2):
         whole.spread += torch.tensor([50.0, 10.0])
         whole.end_epoch()
         assert not whole.spread.any()  # each epoch is judged on its own
-    resumed = objective(bodies, "spin", "objective.warmup=2", "objective.overshoot=2")
+    resumed = task(bodies, "spin", "task.warmup=2", "task.overshoot=2")
     resumed.load_state_dict(whole.state_dict())
     whole = resumed  # a run that goes on knows how many epochs are over
     whole.spread += torch.tensor([50.0, 10.0])

@@ -9,13 +9,14 @@ import torch
 from lightning_fabric import Fabric
 
 from datasets import nyud2
-from engine import build, features
-from engine.batches import evaluation_loader
 from engine.benchmarks.depth import Maps, draw
-from engine.evaluate import evaluate, finished_run
-from engine.run import composed, make_fabric, run
+from engine.evaluation.evaluate import evaluate, finished_run
+from engine.features import cache as features
+from engine.runs.run import composed, make_fabric, run
 from engine.speed.timing import Bench
-from engine.task import Dense
+from engine.training import build
+from engine.training.batches import evaluation_loader
+from engine.training.task import Dense
 from losses import BNI, BalancedLoss, Bins, Flat, Gaussian, Histogram, WeightedLoss
 from metrics import DepthMetrics, depth_report
 from tests.engine.tiny import TinyMaps, depth_config
@@ -80,14 +81,14 @@ def test_a_histogram_is_decoded_before_it_is_upsampled():
 def test_priors_and_weights_are_fitted_to_the_counted_pixels(rooms: Path, tmp_path: Path):
     train = build.dataset(depth_config(rooms, tmp_path), "train")
     counts = train.label_counts
-    bni = build.objective(depth_config(rooms, tmp_path, "nyud2/bni"), train.labels, None, counts)
+    bni = build.task(depth_config(rooms, tmp_path, "nyud2/bni"), train.labels, None, counts)
     filled = counts.astype(float)
     nearest = np.flatnonzero(counts)[0]
     filled[:nearest] = filled[nearest]
     expected = torch.tensor(filled[filled > 0] / filled.sum(), dtype=torch.float32)
     torch.testing.assert_close(bni.loss.prior.weights.float(), expected)  # pyright: ignore
     lds = depth_config(rooms, tmp_path, "nyud2/inverse")
-    weights = build.objective(lds, train.labels, None, counts).weights
+    weights = build.task(lds, train.labels, None, counts).weights
     seen = counts > 0
     mean = (weights.numpy()[seen] * counts[seen]).sum() / counts.sum()  # pyright: ignore
     assert mean == pytest.approx(1, rel=1e-5)
@@ -173,11 +174,11 @@ def test_evaluation_memory_does_not_grow_with_the_test_set():
 
 def test_streamed_evaluation_is_the_report_on_all_pixels(rooms: Path, tmp_path: Path):
     done = run(depth_config(rooms, tmp_path, "nyud2/bni"))
-    cfg, objective, _ = finished_run(Path(done["folder"]), trust=["tests"])
+    cfg, task, _ = finished_run(Path(done["folder"]), trust=["tests"])
     items = [build.dataset(cfg, "test")[i] for i in range(3)]
     stacked = torch.utils.data.default_collate(items)
     with torch.no_grad():
-        pred = objective.predict(stacked)
+        pred = task.predict(stacked)
     report = depth_report(pred, stacked["target"], stacked["mask"])
     assert done["metrics"]["test/rmse_few"] == pytest.approx(report["rmse_few"], rel=1e-5)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine import checkpoint, identity, runs
 from engine.benchmarks.bodies.network import save
-from engine.run import composed
+from engine.runs import checkpoint, identity
+from engine.runs import folder as runs
+from engine.runs.run import composed
 from models.hmr import LiteHMR
 
 
@@ -19,7 +20,7 @@ def test_a_run_is_kept_as_a_small_file(tmp_path: Path):
     model = network().eval()
     state = {f"model.{key}": value for key, value in model.state_dict().items()}
     run = tmp_path / "run"
-    checkpoint.write(run / "checkpoints" / "best.pt", {"objective": {**state, "spread": state}})
+    checkpoint.write(run / "checkpoints" / "best.pt", {"task": {**state, "spread": state}})
     with pytest.raises(FileNotFoundError, match="expected the folder of a finished run"):
         save(run, tmp_path / "network.pt")
     runs.finish(run, {"metrics": {"test/mpvpe": 100.0}, "seed": 0, "meta": {"commit": "c"}})

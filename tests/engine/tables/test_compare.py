@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from engine import identity
-from engine.run import CONFIGS, composed, first_stage, run
+from engine.runs import identity
+from engine.runs.run import CONFIGS, composed, first_stage, run
 from engine.tables import compare as comparison
 from engine.tables import cost
 from engine.tables.intervals import over_seeds

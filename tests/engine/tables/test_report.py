@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import provenance
+from engine.runs import provenance
 from engine.tables import table as tables
 from engine.tables.report import gather, html, markdown
 

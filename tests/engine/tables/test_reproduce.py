@@ -6,7 +6,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from engine.run import CONFIGS, composed
+from engine.runs.run import CONFIGS, composed
 from engine.tables import reproduce
 from engine.tables.report import table_configs
 from scripts.command import freed

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import provenance, records
+from engine.runs import provenance, records
 from engine.tables import table as tables
 from engine.tables.report.gather import read
 

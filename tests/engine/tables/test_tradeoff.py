@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-from engine.run import composed
+from engine.runs.run import composed
 from engine.tables import tradeoff
 from engine.tables.table import cell, render, write
 from engine.tables.tradeoff import areas, front, heights

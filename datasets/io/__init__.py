@@ -1,0 +1,1 @@
+"""File formats: arrays, images, packed stores, CSV columns, and atomic writes."""

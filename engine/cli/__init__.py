@@ -1,0 +1,1 @@
+"""How a script starts: its config, checked once, and its errors."""

@@ -1,0 +1,1 @@
+"""Metrics and predictions of a split."""

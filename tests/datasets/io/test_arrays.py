@@ -1,0 +1,112 @@
+"""Arrays of others are looked at before they are unpacked, and errors name the file."""
+
+import io
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from datasets.io import arrays
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def test_what_was_written_is_read(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(6).reshape(2, 3), y=np.array(["a", "bc"]))
+    read = arrays.read_npz(tmp_path / "a.npz")
+    np.testing.assert_array_equal(read["x"], np.arange(6).reshape(2, 3))
+    assert read["y"].tolist() == ["a", "bc"]
+    np.save(tmp_path / "a.npy", np.eye(3))
+    for mapped in (False, True):
+        np.testing.assert_array_equal(arrays.read_npy(tmp_path / "a.npy", mapped=mapped), np.eye(3))
+
+
+def test_a_bomb_is_not_unpacked(tmp_path):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x=np.zeros(10_000_000, np.uint8))
+    assert path.stat().st_size < 20_000
+    with pytest.raises(ValueError, match=r"bomb\.npz: .*10,000,\d+ bytes, more than max_bytes=1,0"):
+        arrays.read_npz(path, max_bytes=1_000_000)
+
+
+def test_an_array_that_claims_more_than_it_has(tmp_path):
+    data = npy(np.zeros(4)).replace(b"(4,)", b"(9000000000000,)")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", data)
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(ValueError, match=r"a\.npz: .*more than max_bytes"):
+        arrays.read_npz(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"a\.npy: .*more than max_bytes"):
+        arrays.read_npy(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+def test_pickles_are_refused(kind, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    (np.savez if kind == "npz" else np.save)(path, np.array([{"a": 1}], object))
+    with pytest.raises(ValueError, match=rf"a\.{kind}.*never executed"):
+        getattr(arrays, f"read_{kind}")(path)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 100, 0.5, 0.97])
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+def test_a_cut_file_is_named(kind, kept, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    (np.savez if kind == "npz" else np.save)(path, np.arange(1000))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept if kept in (0, 10, 100) else kept * len(data))])
+    with pytest.raises(ValueError, match=rf"a\.{kind}: expected .*Fetch or make the file again"):
+        getattr(arrays, f"read_{kind}")(path)
+
+
+def test_a_changed_byte_in_an_npz_is_noticed(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros(1000))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"a\.npz: .*CRC"):
+        arrays.read_npz(path)
+
+
+def test_a_mat_bomb_is_not_unpacked(tmp_path):
+    path = tmp_path / "a.mat"
+    savemat(path, {"x": np.zeros(2_000_000)}, do_compression=True)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match="more than max_bytes=1,000,000"):
+        arrays.read_mat(path, 1_000_000)
+    assert arrays.read_mat(path)["x"].shape == (1, 2_000_000)
+
+
+def test_a_struct_with_more_cells_than_fit(tmp_path):
+    path = tmp_path / "a.mat"
+    cells = np.array([["a", "b", "c"]], object)
+    savemat(path, {"x": {"full_path": cells, "n": np.arange(3)}}, do_compression=True)
+    assert arrays.read_mat(path)["x"]["full_path"][0, 0].shape == (1, 3)
+    data = path.read_bytes()
+    unpacked = zlib.decompress(data[136:])
+    dims = (1).to_bytes(4, "little") + (3).to_bytes(4, "little")
+    at = unpacked.rindex(dims, 0, unpacked.index(b"a", 100))
+    changed = unpacked[: at + 4] + (2**31 - 1).to_bytes(4, "little") + unpacked[at + 8 :]
+    packed = zlib.compress(changed)
+    path.write_bytes(data[:132] + len(packed).to_bytes(4, "little") + packed)
+    with pytest.raises(ValueError, match=r"shape \[1, 2147483647\] does not fit"):
+        arrays.read_mat(path)
+
+
+def test_files_are_read_within_bounds_everywhere():
+    """np.load is called where the bounds are, and in a library part that has its own."""
+    folders = ("datasets", "engine", "losses", "metrics", "models", "scripts", "synthetic")
+    root = Path(__file__).resolve().parents[3]
+    files = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    callers = {
+        path.relative_to(root).as_posix() for path in files if "np.load(" in path.read_text()
+    }
+    assert callers == {"datasets/io/arrays.py", "datasets/io/people.py", "losses/mixture.py"}

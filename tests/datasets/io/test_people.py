@@ -1,0 +1,138 @@
+"""Files under SPIN's and MMHuman3D's names are found, and people without a pose are spoken of."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets import BodyDataset
+from datasets.io.people import pose_table, read_people
+from engine.runs.run import composed, run
+from engine.training import build
+from models.smpl import SMPL, read_mean
+from tests.engine.tiny_bodies import config
+
+
+@pytest.fixture
+def data(bodies: Path, tmp_path: Path) -> Path:
+    """A data folder whose h36m is as SPIN's own script writes it: without SMPL parameters."""
+    shutil.copytree(bodies, tmp_path / "data")
+    path = tmp_path / "data" / "ihmr" / "h36m_train.npz"
+    rewrite(path, without=("pose", "shape", "has_smpl"))
+    return tmp_path / "data"
+
+
+def rewrite(path: Path, without: tuple[str, ...] = (), **changes) -> None:
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files if key not in without}
+    np.savez(path, **{**arrays, **changes})  # pyright: ignore[reportArgumentType]
+
+
+def dataset(data: Path, *overrides: str, split: str = "train") -> BodyDataset:
+    names = ["experiment=ihmr/spin", "preset=laptop", "paths=mini", f"paths.data={data}"]
+    return build.dataset(composed("train", [*names, *overrides]), split)
+
+
+def test_a_set_without_poses_is_told_before_training(data: Path, tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="nobody has a pose in h36m") as error:
+        run(config(data, tmp_path, "ihmr/spin"))
+    told = str(error.value)
+    assert f"{data}/ihmr/h36m_train.npz has no SMPL parameters (pose, shape)" in told
+    assert f"looked for at {data}/ihmr/static_fits/h36m_fits.npy" in told
+    assert "dataset.only=[coco]" in told
+    assert "dataset.train.h36m.fits=null" in told
+    lines = [line.split()[:5] for line in told.splitlines()]
+    assert ["h36m", "40", "0", "0", "40"] in lines
+    assert ["coco", "24", "0", "24", "0"] in lines
+
+
+def test_to_do_without_its_poses_is_a_decision(data: Path, tmp_path: Path):
+    done = run(config(data, tmp_path, "ihmr/spin", "dataset.train.h36m.fits=null"))
+    log = (Path(done["folder"]) / "train.log").read_text()
+    assert [line.split()[:5] for line in log.splitlines()][1:3] == [
+        ["h36m", "40", "0", "0", "40"],
+        ["coco", "24", "0", "24", "0"],
+    ]
+
+
+def test_nobody_at_all_is_an_error(data: Path):
+    for changes in (["dataset.train.h36m.fits=null"], []):
+        with pytest.raises(FileNotFoundError, match="nobody has a pose in h36m"):
+            dataset(data, "dataset.only=[h36m]", *changes)
+
+
+def test_fits_make_up_for_it(data: Path):
+    np.save(data / "ihmr/static_fits/h36m_fits.npy", np.zeros((40, 82), np.float32))
+    made = dataset(data)
+    assert "h36m                40            0              40        0" in made.about
+    assert np.isfinite(made.labels).all()
+
+
+def test_some_without_a_pose_are_counted(bodies: Path, data: Path):
+    shutil.copy(bodies / "ihmr/h36m_train.npz", data / "ihmr/h36m_train.npz")
+    has = (np.arange(40) % 4 > 0).astype(np.uint8)
+    rewrite(data / "ihmr/h36m_train.npz", has_smpl=has)
+    (line,) = [one for one in dataset(data).about.splitlines() if one.startswith("h36m")]
+    assert line.split()[:5] == ["h36m", "40", "30", "0", "10"]
+    assert line.endswith(f"no fits at {data}/ihmr/static_fits/h36m_fits.npy")
+
+
+def test_names_of_spin_and_mmhuman3d(bodies: Path, tmp_path: Path):
+    """SPIN's data/ and MMHuman3D's are taken as they are."""
+    shutil.copytree(bodies, tmp_path / "data")
+    folder = tmp_path / "data" / "ihmr"
+    (folder / "dataset_extras").mkdir()
+    (folder / "body_models").mkdir()
+    for path in folder.glob("*_t*.npz"):
+        path.rename(folder / "dataset_extras" / path.name)
+    for path in [*folder.glob("J_*.npy"), folder / "smpl_mean_params.npz"]:
+        path.rename(folder / "body_models" / path.name)
+    coco = folder / "dataset_extras" / "coco_2014_train.npz"
+    for name in ("lsp_dataset_original", "mpi_inf_3dhp", "hr-lspet", "mpii"):
+        shutil.copy(coco, folder / "dataset_extras" / f"{name}_train.npz")
+    for name in ("lsp", "mpi_inf_3dhp", "lspet", "mpii"):
+        shutil.copy(folder / "static_fits/coco_fits.npy", folder / f"static_fits/{name}_fits.npy")
+    made = dataset(tmp_path / "data", "dataset.only=null")
+    assert all(people.has_pose.all() for people in made.sets)
+    assert len(made.sets) == 6
+    assert len(dataset(tmp_path / "data", split="test")) == 16
+    SMPL(folder, joints_only=True)
+    read_mean(folder / "smpl_mean_params.npz")
+
+
+def test_missing_files_are_listed(tmp_path: Path):
+    with pytest.raises(FileNotFoundError) as error:
+        dataset(tmp_path)
+    for name in ("ihmr/h36m_train.npz", "ihmr/dataset_extras/h36m_train.npz"):
+        assert f"{tmp_path}/{name}" in str(error.value)
+
+
+def test_names_in_object_arrays(bodies: Path, tmp_path: Path):
+    path = tmp_path / "people.npz"
+    shutil.copy(bodies / "ihmr/3dpw_test.npz", path)
+    plain = read_people(path, tmp_path)
+    names = {"imgname": plain.imgname.astype(object), "gender": np.array([b"m", b"f"] * 8)}
+    unknown = np.array([{"a": 1}], object)  # what is not asked for is not read
+    rewrite(path, **names, notes=unknown)
+    made = read_people(path, tmp_path)
+    assert made.imgname.tolist() == plain.imgname.tolist()
+    assert made.flags[:, 3].tolist() == [0, 1] * 8
+    rewrite(path, without=("imgname", "notes"), **names, center=made.center.astype(object))
+    with pytest.raises(ValueError, match=r"people\.npz.*center is an array of objects"):
+        read_people(path, tmp_path)
+
+
+def test_human_data_is_named(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", image_path=np.array(["a"]), bbox_xywh=np.zeros((1, 5)))
+    with pytest.raises(ValueError, match=r"a\.npz.*This is MMHuman3D's HumanData; take SPIN's"):
+        read_people(tmp_path / "a.npz", tmp_path)
+
+
+def test_the_table_has_a_line_for_each_set(bodies: Path):
+    folder = bodies / "ihmr"
+    h36m = read_people(folder / "h36m_train.npz", folder, folder / "nowhere.npy")
+    assert pose_table({"h36m": h36m}).splitlines() == [
+        "set             people  pose in npz  pose from fits  no pose",
+        "h36m                40           40               0        0",
+    ]

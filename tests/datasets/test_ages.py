@@ -1,0 +1,156 @@
+"""The dataset's items and labels, and every way in which a CSV can be wrong."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from datasets import AgeDataset
+from datasets.ages import read_csv, write_csv
+
+
+def build(root, split="train", **options):
+    return AgeDataset(root / "faces.csv", root, split, 32, **options)
+
+
+def test_items_and_labels(faces):
+    dataset = build(faces)
+    np.testing.assert_array_equal(dataset.labels, [[0.0], [30.0]])
+    assert len(dataset) == 2
+    item = dataset[1]
+    assert item["input"].shape == (3, 32, 32)
+    assert item["input"].dtype == torch.float32
+    assert item["input"].abs().max() <= 1
+    torch.testing.assert_close(item["target"], torch.tensor([30.0]))
+    assert item["meta"] == {"index": 1}
+
+
+def test_batches_in_workers(faces):
+    loader = DataLoader(build(faces), batch_size=2, num_workers=1)
+    batch = next(iter(loader))
+    assert batch["input"].shape == (2, 3, 32, 32)
+    assert batch["target"].shape == (2, 1)
+    assert batch["meta"]["index"].tolist() == [0, 1]
+
+
+def test_only_train_is_augmented_unless_said_otherwise(faces):
+    def varies(dataset):
+        return any(not torch.equal(dataset[0]["input"], dataset[0]["input"]) for _ in range(5))
+
+    assert varies(build(faces, "train"))
+    assert not varies(build(faces, "test"))
+    assert not varies(build(faces, "train", augment=False))
+    assert varies(build(faces, "test", augment=True))
+
+
+def test_augmentation_repeats_with_torchs_generator(faces):
+    dataset = build(faces)
+    torch.manual_seed(1)
+    dataset[0]
+    state = torch.get_rng_state()
+    first = [dataset[i % 2]["input"] for i in range(6)]
+    torch.set_rng_state(state)
+    for i in range(6):
+        assert torch.equal(first[i], dataset[i % 2]["input"])
+
+
+def test_padding_is_16_at_224(faces):
+    assert AgeDataset(faces / "faces.csv", faces, "train", 224).padding == 16
+
+
+def test_written_csv_is_read_back(tmp_path):
+    write_csv(tmp_path / "new/a.csv", [3, 70.5], ["x/1.jpg", "x, y.jpg"], ["val", "train"])
+    rows = [(row.age, row.path, row.split) for row in read_csv(tmp_path / "new/a.csv")]
+    assert rows == [(3.0, "x/1.jpg", "val"), (70.5, "x, y.jpg", "train")]
+    with pytest.raises(ValueError, match="leaves"):
+        write_csv(tmp_path / "b.csv", [3], ["../1.jpg"], ["val"])
+    assert [file.name for file in tmp_path.iterdir()] == ["new"]  # nothing half-written
+
+
+GOOD = "age,path,split\n1,crop/0.jpg,train\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("age,path\n1,crop/0.jpg\n", r"missing: \['split'\]"),
+        ("age,path,split,sex\n1,crop/0.jpg,train,f\n", r"extra: \['sex'\]"),
+        (",age,path,split\n0,1,crop/0.jpg,train\n", "index=False"),
+        ("", "expected the columns age, path, split"),
+        (GOOD + "2,crop/1.jpg\n", "line 3: expected 3 cells, got 2"),
+        (GOOD + "nan,crop/1.jpg,train\n", r"line 3: expected an age in 0\.\.200 years, got 'nan'"),
+        (GOOD + ",crop/1.jpg,train\n", "line 3: expected an age"),
+        (GOOD + "old,crop/1.jpg,train\n", "line 3: expected an age.*'old'"),
+        (GOOD + "-1,crop/1.jpg,train\n", "line 3: expected an age.*'-1'"),
+        (GOOD + "201,crop/1.jpg,train\n", "line 3: expected an age.*'201'"),
+        (GOOD + "inf,crop/1.jpg,train\n", "line 3: expected an age.*'inf'"),
+        (GOOD + "1,crop/1.jpg,dev\n", "line 3: expected split train or val or test, got 'dev'"),
+        (GOOD + "1,../1.jpg,train\n", "line 3: .*leaves"),
+        (GOOD + "1,crop/../../1.jpg,train\n", "line 3: .*leaves"),
+        (GOOD + "1,/etc/hostname,train\n", "line 3: .*leaves"),
+        (GOOD + "1,,train\n", "line 3: expected a path"),
+        (
+            "age,path,split\n1,crop/0.jpg,val\n",
+            r"expected rows with split 'train', got \{'val': 1\}",
+        ),
+        ("age,path,split\n", "no rows at all"),
+    ],
+)
+def test_bad_csv_is_named(faces, text, message):
+    (faces / "faces.csv").write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        build(faces)
+    assert str(faces / "faces.csv") in str(caught.value)
+
+
+def test_unknown_split_name(faces):
+    with pytest.raises(ValueError, match=r"one of train, val, test; got 'valid'"):
+        build(faces, "valid")
+
+
+def test_missing_csv(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"faces\.csv: no such CSV.*prepare_age"):
+        build(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["crop/missing.jpg", "nowhere/0.jpg", "crop"])
+def test_missing_image_is_found_at_once(faces, path):
+    (faces / "faces.csv").write_text(f"{GOOD}1,{path},train\n")
+    with pytest.raises(FileNotFoundError, match=rf"faces\.csv, line 3: no such image .*{path}"):
+        build(faces)
+
+
+def test_image_that_vanishes_later_is_named(faces):
+    dataset = build(faces)
+    (faces / "crop/3.jpg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"crop/3\.jpg: no such image"):
+        dataset[1]
+
+
+def test_truncated_image_is_named(faces):
+    file = faces / "crop/3.jpg"
+    file.write_bytes(file.read_bytes()[:800])
+    with pytest.raises(ValueError, match=r"crop/3\.jpg: expected a whole image, got 800 bytes"):
+        build(faces)[1]
+
+
+def test_links_may_not_leave_the_folder(faces, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (faces / "crop/0.jpg").rename(outside / "0.jpg")
+    (faces / "crop/0.jpg").symlink_to(outside / "0.jpg")
+    with pytest.raises(
+        ValueError, match=r"faces\.csv, line 2: 'crop/0\.jpg' is a link that leaves"
+    ):
+        build(faces)
+    (faces / "linked").symlink_to(outside)
+    (faces / "faces.csv").write_text("age,path,split\n1,linked/0.jpg,train\n")
+    with pytest.raises(ValueError, match=r"'linked/0\.jpg' is a link that leaves"):
+        build(faces)
+
+
+def test_links_inside_and_a_linked_root_are_fine(faces, tmp_path_factory):
+    (faces / "crop/0.jpg").unlink()
+    (faces / "crop/0.jpg").symlink_to(faces / "crop/1.jpg")
+    root = tmp_path_factory.mktemp("link") / "root"
+    root.symlink_to(faces)
+    assert AgeDataset(faces / "faces.csv", root, "train", 32)[0]["input"].shape == (3, 32, 32)

@@ -1,0 +1,103 @@
+"""A run that breaks is stopped, and nothing of a broken step is ever saved.
+
+On a CPU every step is looked at; a GPU would wait, so there the loop looks where it logs and
+before it saves. The tests make it do so on a CPU.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.runs.run import run
+from engine.training.divergence import Health
+from engine.training.loop import Loop
+from tests.engine.tiny import config
+
+STEPS = 4  # in an epoch
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of a GPU."""
+    init = Health.__init__
+
+    def patched(self: Health, *args) -> None:
+        init(self, *args)
+        self.looks = False
+
+    monkeypatch.setattr(Health, "__init__", patched)
+
+
+def break_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The loss of this step, counted from zero over the epochs, is not a number."""
+    note = Health.note
+
+    def patched(self: Health, step: int, loss: torch.Tensor, *others):
+        return note(self, step, loss * (torch.nan if step == number else 1), *others)
+
+    monkeypatch.setattr(Health, "note", patched)
+
+
+def tiny(faces: Path, tmp_path: Path, *overrides: str):
+    changes = ("trainer.batch_size=12", "trainer.epochs=2", "seed=0")
+    return config(faces, tmp_path, "imdb_wiki/fds", *changes, *overrides)
+
+
+def saved(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in tmp_path.rglob("*.pt"))
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_on_a_cpu_it_stops_at_once(number, faces: Path, tmp_path: Path, monkeypatch):
+    break_at(monkeypatch, number)
+    with pytest.raises(FloatingPointError, match=rf"epoch 0, step {number}: loss=.*pred_min=.*lr"):
+        run(tiny(faces, tmp_path, "log.every=1000", "trainer.checkpoint_every=1"))
+    assert saved(tmp_path) == ([] if number == 0 else ["last.pt"])
+
+
+@pytest.mark.usefixtures("later")
+def test_it_is_seen_where_the_loop_logs(faces: Path, tmp_path: Path, monkeypatch):
+    break_at(monkeypatch, 1)
+    found = r"epoch 0, step 1 \(1 steps later\): loss=.*pred_min=.*pred_max="
+    with pytest.raises(FloatingPointError, match=found):
+        run(tiny(faces, tmp_path, "log.every=3"))
+    assert saved(tmp_path) == []
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("every", [0, 2])
+def test_it_is_seen_before_a_checkpoint_is_written(every, faces: Path, tmp_path: Path, monkeypatch):
+    """In the second epoch: the first one's checkpoint stays what it was."""
+    break_at(monkeypatch, STEPS + 1)
+    written = []
+    save = Loop.save
+    monkeypatch.setattr(Loop, "save", lambda self: (written.append(self.steps_done), save(self)))
+    with pytest.raises(FloatingPointError, match="epoch 1, step 1"):
+        run(tiny(faces, tmp_path, "log.every=1000", f"trainer.checkpoint_every={every}"))
+    assert written == ([2, 4] if every else [4])
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_an_overflow_in_the_last_step_is_not_saved(every, faces: Path, tmp_path: Path, monkeypatch):
+    """All losses are finite, the parameters after a step are not."""
+    train_step = Loop.train_step
+
+    def patched(self: Loop, *args) -> torch.Tensor:
+        loss = train_step(self, *args)
+        if self.step == (every or STEPS) - 1:
+            self.task.model.linear.bias.data.fill_(torch.inf)
+        return loss
+
+    monkeypatch.setattr(Loop, "train_step", patched)
+    found = r"1 parameters are not: model.linear.bias. Nothing is saved"
+    with pytest.raises(FloatingPointError, match=found):
+        run(tiny(faces, tmp_path, "log.every=1000", f"trainer.checkpoint_every={every}"))
+    assert saved(tmp_path) == []
+
+
+@pytest.mark.usefixtures("later")
+def test_looking_later_changes_no_number(faces: Path, tmp_path: Path, monkeypatch):
+    late = run(tiny(faces, tmp_path / "late"))
+    monkeypatch.undo()
+    assert run(tiny(faces, tmp_path / "now"))["metrics"] == late["metrics"]

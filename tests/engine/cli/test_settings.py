@@ -1,0 +1,160 @@
+"""Settings are checked before anything starts, all of them at once, with what is allowed."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from engine import CONFIGS
+from engine.cli import settings
+from engine.runs.run import composed, run
+from tests.engine.tiny import config
+
+WRONG = {
+    "select.metric=nope": "select.metric: 'nope' is not reported; mae",
+    "select.metric=bmae_fw": "Did you mean bmae_few",
+    "select.mode=nope": "select.mode: expected one of min, max; got 'nope'",
+    "select.mode=mim": "Did you mean min",
+    "select.which=first": "select.which: expected one of best, last",
+    "+select.evry=2": "select.evry: no such setting. Did you mean select.every",
+    "features.mode=cache": "Did you mean cached",
+    "+features.dtype=int8": "features.dtype: expected one of float32, float16; got 'int8'",
+    "+features.views=0": "features.views: expected a whole number from 1 on; got 0",
+    "trainer.clip=-1": "trainer.clip: expected a number above 0 or null; got -1",
+    "trainer.epochs=-1": "trainer.epochs: expected a whole number from 0 on; got -1",
+    "trainer.epochs=1.5": "trainer.epochs: expected a whole number",
+    "trainer.epochs=abc": "trainer.epochs: expected a whole number",
+    "trainer.epochs=true": "trainer.epochs: expected a whole number",
+    "trainer.epochs=null": "trainer.epochs: expected a whole number",
+    "trainer.batch_size=0": "trainer.batch_size: expected a whole number from 1 on; got 0",
+    "trainer.batch_size=abc": "trainer.batch_size",
+    "trainer.epoch_size=0": "trainer.epoch_size",
+    "trainer.eval_batch_size=0": "trainer.eval_batch_size",
+    "trainer.accumulate=0": "trainer.accumulate",
+    "trainer.workers=-1": "trainer.workers",
+    "trainer.devices=0": "trainer.devices: expected a whole number from 1 on or one of auto",
+    "trainer.devices=-1": "trainer.devices",
+    "trainer.devices=abc": "trainer.devices",
+    "trainer.devices=[]": "trainer.devices",
+    "trainer.devices=[0,0]": "trainer.devices: .* a list of different GPUs",
+    "trainer.devices=[-1]": "trainer.devices",
+    "trainer.devices=[0]": "trainer.devices: on a CPU it is a number, such as 2",
+    "trainer.num_nodes=2": "trainer.num_nodes: 2 nodes need .* torchrun or SLURM",
+    "trainer.accelerator=gpux": "Did you mean gpu",
+    "trainer.precision=17-mixed": "Did you mean 16-mixed",
+    "trainer.num_nodes=0": "trainer.num_nodes",
+    "trainer.deterministic=perhaps": "trainer.deterministic: expected true or false",
+    "trainer.checkpoint_every=-1": "trainer.checkpoint_every",
+    "+trainer.epoch=3": "trainer.epoch: no such setting. Did you mean trainer.epochs",
+    "seed=-1": "seed: expected a whole number from 0 on; got -1",
+    "seed=abc": "seed: expected a whole number",
+    "seed=1.5": "seed: expected a whole number",
+    "name=../../..": "name: expected names of letters.*inside the outputs",
+    "name=/etc": "name: expected names",
+    "name=a/../b": "name: expected names",
+    "preset@_global_.x=1": "",
+    "log.every=0": "log.every",
+    "log.show=[nope]": "log.show: 'nope' is not reported",
+    "optim.optimizer.lr=abc": "optim.optimizer.lr: expected a number from 0 on; got 'abc'",
+    "optim.optimizer.lr=-1": "optim.optimizer.lr",
+    "optim.optimizer.lr=.nan": "optim.optimizer.lr",
+    "optim.optimizer.lr=.inf": "optim.optimizer.lr",
+    "+optim.optimizer.lrr=1": "torch.optim.Adam takes no lrr. Did you mean lr",
+    "optim.loss_lr=abc": "optim.loss_lr",
+    "optim.optimizer.weight_decay=-1": "optim.optimizer.weight_decay",
+    "dataset.size=0": "dataset.size",
+    "dataset.size=abc": "dataset.size",
+    "+dataset.sise=3": "datasets.AgeDataset takes no sise. Did you mean size",
+    "dataset.augment=perhaps": "dataset.augment: expected true or false or null",
+    "+loss.likelihood.sgma=3": "losses.Gaussian takes no sgma. Did you mean sigma",
+    "loss.strength=abc": "loss.strength: expected a number",
+    "loss.prior.components=abc": "loss.prior.components: expected a whole number",
+    "freeze_bn=perhaps": "freeze_bn",
+    "rerun=perhaps": "rerun",
+    "resume=nothing.pt": "resume: expected auto, never or a checkpoint",
+    "images=hash": "images: expected one of times, content",
+    "trust=tests": "trust: expected a list",
+    "+nothing=1": "nothing: no such setting",
+    "dataset._target_=losses.BMC": "dataset: losses.BMC does not belong there; expected one of da",
+    "log.draw=engine.training.schedule.cosine": "log.draw: .*cosine does not belong there",
+    "loss.prior._target_=losses.Huber": "loss.prior: losses.Huber does not belong .*losses.Batch",
+    "+trainr.epochs=1": "trainr: no such setting. Did you mean trainer",
+    "+choose={key: nope, among: [1]}": "choose.key: there is no setting 'nope'",
+    "log.draw=os.system": "log.draw: 'os.system' is not one of the names",
+    "log.draw=engine.training.log.nope": "log.draw",
+    "trainer.strategy=dpp": "trainer.strategy: expected one of auto.*Did you mean ddp",
+    "paths.outputs=''": "paths.outputs: expected a text",
+    "+dataset._recursive_=false": "datasets.AgeDataset takes no _recursive_",
+    "+loss.likelihood._args_=[1]": "loss.likelihood._args_: losses.Gaussian cannot take .*sigma",
+}
+WRONG.pop("preset@_global_.x=1")
+
+
+@pytest.mark.parametrize("override", WRONG)
+def test_a_wrong_setting_is_refused_before_anything_is_made(
+    override: str, faces: Path, tmp_path: Path
+):
+    cfg = config(faces, tmp_path / "out", "imdb_wiki/gai", "trust=[tests]", override)
+    with pytest.raises(ValueError, match=WRONG[override]):
+        run(cfg)
+    assert not list((tmp_path).rglob("*.pt"))
+
+
+def test_more_gpus_than_are_there_are_named(faces: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(settings.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(settings.torch.cuda, "device_count", lambda: 2)
+    for devices in ("3", "[0,2]"):
+        asked = ("trainer.accelerator=gpu", f"trainer.devices={devices}")
+        with pytest.raises(ValueError, match=r"trainer.devices: .* 2 GPUs are visible here"):
+            run(config(faces, tmp_path, "imdb_wiki/gai", *asked))
+
+
+def test_a_gpu_that_is_not_there_is_named(faces: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(settings.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"trainer.accelerator: no GPU is visible here; use cpu"):
+        run(config(faces, tmp_path, "imdb_wiki/gai", "trainer.accelerator=gpu"))
+
+
+def test_all_that_is_wrong_is_told_at_once(faces: Path, tmp_path: Path):
+    wrong = ("trainer.epochs=-1", "select.mode=nope", "seed=x")
+    with pytest.raises(ValueError, match=r"seed:(.|\n)*trainer.epochs:(.|\n)*select.mode:"):
+        run(config(faces, tmp_path, "imdb_wiki/gai", *wrong))
+
+
+SCRIPTS = {
+    "evaluate": "split=tset",
+    "table": "jobs=0",
+    "synthetic": "seeds=0",
+    "prepare_mini": "images=abc",
+    "reproduce/default": "data=toy",
+    "prepare_age": "pack=0",
+    "report": "own=perhaps",
+    "benchmark": "rounds=abc",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_has_its_settings_checked(script: str):
+    more = {"table": ["table=imdb_wiki"], "prepare_age": ["source=agedb", "root=a"]}.get(script, [])
+
+    def config_of(*overrides: str):
+        if script.startswith("reproduce"):
+            defaults = OmegaConf.load(CONFIGS / f"{script}.yaml")
+            return OmegaConf.merge(defaults, OmegaConf.from_dotlist(list(overrides)))
+        return composed(script, [*more, *overrides])
+
+    settings.check(config_of(), script)  # the defaults are right
+    wrong = config_of(SCRIPTS[script])
+    with pytest.raises(ValueError, match=SCRIPTS[script].split("=")[0]):
+        settings.check(wrong, script)
+
+
+EXPERIMENTS = sorted(
+    str(path.relative_to(CONFIGS / "experiment").with_suffix(""))
+    for path in (CONFIGS / "experiment").rglob("*.yaml")
+)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_passes(experiment: str):
+    settings.check(composed("train", [f"experiment={experiment}", "preset=laptop"]))

@@ -1,0 +1,96 @@
+"""A checkpoint is whole or not there, and reading one runs no code."""
+
+import errno
+import os
+import pickle
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.runs import checkpoint
+from engine.training import generators
+
+
+class Malicious:
+    """Unpickling this with Python's own unpickler writes a file."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.system, (f"touch {self.path}",))
+
+
+def test_what_is_written_is_read(tmp_path: Path):
+    content = {"task": {"a": torch.arange(3)}, "position": {"epoch": 1, "step": 2}}
+    checkpoint.write(tmp_path / "new" / "last.pt", content)
+    back = checkpoint.read(tmp_path / "new" / "last.pt")
+    assert torch.equal(back["task"]["a"], torch.arange(3))
+    assert back["position"] == content["position"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["last.pt"]
+
+
+def test_full_disk_keeps_the_previous_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "last.pt"
+    checkpoint.write(path, {"epoch": 1})
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        OSError, match=r"last\.pt.*No space left.*what was there before is kept"
+    ) as error:
+        checkpoint.write(path, {"epoch": 2})
+    assert error.value.errno == errno.ENOSPC
+    monkeypatch.undo()
+    assert checkpoint.read(path)["epoch"] == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 0.5, 0.99])
+def test_cut_off_file(tmp_path: Path, kept: float):
+    path = tmp_path / "last.pt"
+    checkpoint.write(path, {"task": {"a": torch.zeros(1000)}})
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept if kept in (0, 1, 100) else kept * len(data))])
+    with pytest.raises(ValueError, match=r"last\.pt: expected a checkpoint.*cut off"):
+        checkpoint.read(path)
+
+
+@pytest.mark.parametrize(
+    "save", [torch.save, lambda what, path: path.write_bytes(pickle.dumps(what))]
+)
+def test_a_malicious_pickle_is_not_executed(tmp_path: Path, save):
+    path, trace = tmp_path / "last.pt", tmp_path / "trace"
+    save({"format": checkpoint.FORMAT, "task": Malicious(trace)}, path)
+    with pytest.raises(ValueError, match=r"last\.pt.*never executed"):
+        checkpoint.read(path)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], {"format": "another"}])
+def test_a_file_of_another_layout(tmp_path: Path, content):
+    path = tmp_path / "last.pt"
+    torch.save(content, path)
+    with pytest.raises(ValueError, match=r"last\.pt: expected a checkpoint of this engine, found"):
+        checkpoint.read(path)
+
+
+def test_missing_file(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match=r"last\.pt: no such checkpoint"):
+        checkpoint.read(tmp_path / "last.pt")
+
+
+def test_random_state_goes_through_a_file(tmp_path: Path):
+    def draw() -> tuple:
+        return torch.rand(3).tolist(), np.random.normal(size=3).tolist(), random.random()  # noqa: NPY002
+
+    np.random.normal()  # noqa: NPY002  (leaves half of a pair behind, which is state too)
+    checkpoint.write(tmp_path / "a.pt", {"random": generators.state()})
+    expected = draw()
+    generators.restore(checkpoint.read(tmp_path / "a.pt")["random"])
+    assert draw() == expected

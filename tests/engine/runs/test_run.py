@@ -1,0 +1,210 @@
+"""A run is found again by its config, and its folder holds what was promised."""
+
+import gc
+import json
+from multiprocessing import active_children
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from omegaconf import open_dict
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from engine.evaluation.evaluate import finished_run
+from engine.runs import checkpoint
+from engine.runs import identity as of
+from engine.runs.run import run
+from engine.training import generators
+from tests.engine.tiny import TinyNet, config, write_faces
+
+
+def identity(cfg) -> str:
+    return of.key(of.parts(cfg))
+
+
+def test_a_finished_run_is_not_run_twice(faces: Path, tmp_path: Path):
+    cfg = config(faces, tmp_path)
+    first = run(cfg)
+    log = Path(first["folder"]) / "train.log"
+    lines = log.read_text()
+    assert run(cfg) == first
+    assert log.read_text() == lines
+    cfg.rerun = True
+    again = run(cfg)
+    assert again["metrics"] == first["metrics"]  # the same seed, the same numbers
+    assert log.read_text() != lines
+
+
+def test_no_worker_outlives_its_run(faces: Path, tmp_path: Path):
+    """Whatever holds on to the run, the workers of the next one must not inherit its loader."""
+    others = set(active_children())
+    gc.disable()
+    try:
+        run(config(faces, tmp_path, "imdb_wiki/vanilla", "trainer.workers=1"))
+        assert set(active_children()) <= others
+    finally:
+        gc.enable()
+
+
+def test_the_run_folder(faces: Path, tmp_path: Path):
+    cfg = config(faces, tmp_path, "imdb_wiki/gai", "log.figures=true")
+    done = run(cfg)
+    folder = Path(done["folder"])
+    assert folder.parent == tmp_path / "imdb_wiki" / "gai" / "paper"
+    assert yaml.safe_load((folder / "config.yaml").read_text())["loss"]["prior"]["components"] == 2
+    content = json.loads((folder / "metrics.json").read_text())
+    assert {"val/bmae", "test/bmae_few", "test/mae", "test/gm"} <= set(content["metrics"])
+    assert {"commit", "command", "machine", "versions"} <= set(content["meta"])
+    arrays = np.load(folder / "predictions.npz")
+    assert arrays["test_pred"].shape == arrays["test_target"].shape == (12, 1)
+    for name in ("last.pt", "best.pt"):
+        checkpoint.read(folder / "checkpoints" / name)
+
+    events = EventAccumulator(str(folder)).Reload()
+    scalars = set(events.Tags()["scalars"])
+    assert {"train/loss", "train/nll", "train/balance", "train/sigma", "train/lr/0"} <= scalars
+    assert {"train/lr/1", "train/samples_per_second", "val/bmae_few", "test/bmae"} <= scalars
+    assert set(events.Tags()["images"]) == {"labels", "samples"}
+    assert any("hparams" in tag for tag in events.summary_metadata)
+
+
+def test_inputs_need_not_be_images(faces: Path, tmp_path: Path):
+    """The figure of samples is left out; the run ends with its numbers."""
+    cfg = config(faces, tmp_path, "imdb_wiki/vanilla", "log.figures=true")
+    with open_dict(cfg):
+        cfg.dataset = {"_target_": "tests.engine.tiny.TinyRows"}
+        cfg.model = {"_target_": "tests.engine.tiny.TinyLine"}
+    folder = Path(run(cfg)["folder"])
+    assert json.loads((folder / "metrics.json").read_text())["metrics"]["test/bmae"] > 0
+    assert set(EventAccumulator(str(folder)).Reload().Tags()["images"]) == {"labels"}
+
+
+def test_identity_is_what_can_change_a_number(faces: Path, tmp_path: Path):
+    base = identity(config(faces, tmp_path, "imdb_wiki/bmc"))
+    same = ("trainer.devices=2", "trainer.workers=3", "log.every=7", "resume=never", "rerun=true")
+    for override in same:
+        assert identity(config(faces, tmp_path, "imdb_wiki/bmc", override)) == base
+    other = ("seed=1", "loss.likelihood.sigma=9", "trainer.epochs=3")
+    keys = [identity(config(faces, tmp_path, "imdb_wiki/bmc", override)) for override in other]
+    keys.append(of.key(of.parts(config(faces, tmp_path, "imdb_wiki/bmc"), "weights of stage 1")))
+    assert len({base, *keys}) == 5
+
+
+def test_identity_follows_the_data(tmp_path: Path):
+    data = write_faces(tmp_path / "data")
+    cfg = config(data, tmp_path)
+    before = identity(cfg)
+    csv = data / "imdb_wiki" / "imdb_wiki.csv"
+    csv.write_text(csv.read_text().replace("train", "val", 1))
+    assert identity(cfg) != before
+
+
+def test_a_knob_is_chosen_on_validation(faces: Path, tmp_path: Path):
+    cfg = config(faces, tmp_path, "imdb_wiki/histogram", "optim.optimizer.lr=0.1")
+    done = run(cfg)
+    assert len(done["candidates"]) == 3
+    (power,) = done["chosen"].values()
+    assert done["candidates"][str(power)] == min(done["candidates"].values())
+    assert (
+        done["metrics"]
+        == json.loads((Path(done["chosen_run"]) / "metrics.json").read_text())["metrics"]
+    )
+    assert (Path(done["folder"]) / "predictions.npz").is_file()
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_its_terms(faces: Path, tmp_path: Path):
+    cfg = config(faces, tmp_path, "imdb_wiki/gai", "optim.optimizer.lr=1e30")
+    with pytest.raises(
+        FloatingPointError, match=r"epoch 0, step [12]: loss=.*nll=.*balance=.*sigma=.*optim"
+    ):
+        run(cfg)
+
+
+def test_last_epoch_can_be_what_counts(faces: Path, tmp_path: Path):
+    done = run(config(faces, tmp_path, "imdb_wiki/vanilla", "select.which=last"))
+    assert done["epoch"] == 2
+
+
+@pytest.mark.parametrize("freeze_bn", [True, False])
+def test_stage_two_keeps_the_backbone(freeze_bn: bool, faces: Path, tmp_path: Path):
+    cfg = config(faces, tmp_path, "imdb_wiki/bmc", f"freeze_bn={str(freeze_bn).lower()}")
+    done = run(cfg)
+    (stage1,) = (tmp_path / "imdb_wiki" / "vanilla" / "paper").iterdir()
+    first = checkpoint.read(stage1 / "checkpoints" / "best.pt")["task"]
+    second = checkpoint.read(Path(done["folder"]) / "checkpoints" / "last.pt")["task"]
+    assert "model.conv.weight" not in second  # frozen, so it is in stage 1's checkpoint only
+    assert not torch.equal(first["model.linear.weight"], second["model.linear.weight"])
+    if freeze_bn:
+        assert "model.bn.running_mean" not in second
+    else:  # the released code's behaviour: running statistics go on
+        assert not torch.equal(first["model.bn.running_mean"], second["model.bn.running_mean"])
+
+
+def write_released(path: Path, seed: int, **state: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A base model as the released code saves it."""
+    torch.manual_seed(seed)
+    state = {**TinyNet().state_dict(), **state}
+    saved = {f"module.{key}": value for key, value in state.items()}
+    torch.save({"state_dict": saved, "epoch": 90, "best_loss": np.float32(7.2)}, path)
+    return state
+
+
+@pytest.mark.parametrize("features", ["none", "cached"])
+def test_stage_two_can_start_from_a_released_model(features: str, faces: Path, tmp_path: Path):
+    path = tmp_path / "base.pth.tar"
+    base = write_released(path, 0, **{"FDS.running_mean": torch.zeros(3)})
+    choices = (f"backbone.released={path}", f"features={features}")
+    done = run(config(faces, tmp_path, "imdb_wiki/bmc", *choices))
+    assert not (tmp_path / "imdb_wiki" / "vanilla").exists()  # no stage 1 of our own
+    _, task, _ = finished_run(Path(done["folder"]), trust=["tests"])
+    assert torch.equal(task.model.conv.weight, base["conv.weight"])
+    assert torch.equal(task.model.bn.running_var, base["bn.running_var"])
+    assert not torch.equal(task.model.linear.weight, base["linear.weight"])
+
+
+def test_a_released_model_is_part_of_a_run_by_content(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("engine.runs.identity.LARGE", 100)  # however large it is
+    one, copy, other = (tmp_path / name for name in ("one.pth", "copy.pth", "other.pth"))
+    write_released(one, 0)
+    copy.write_bytes(one.read_bytes())
+    write_released(other, 1)
+
+    ours, *theirs = (
+        identity(config(faces, tmp_path, "imdb_wiki/bmc", f"backbone.released={path}"))
+        for path in ("null", one, copy, other)
+    )
+    assert theirs[0] == theirs[1]
+    assert len({ours, *theirs}) == 3
+
+
+def test_a_released_model_that_does_not_fit(faces: Path, tmp_path: Path):
+    cfg = config(faces, tmp_path, "imdb_wiki/bmc", f"backbone.released={tmp_path}/a.pth")
+    with pytest.raises(FileNotFoundError, match=r"backbone\.released=.*a\.pth: no such checkpoint"):
+        run(cfg)
+    write_released(tmp_path / "a.pth", 0, **{"conv.weight": torch.zeros(4, 3, 3, 3)})
+    with pytest.raises(
+        ValueError, match=r"a\.pth: expected the backbone of a TinyNet.*conv.weight"
+    ):
+        run(cfg)
+    write_released(tmp_path / "a.pth", 0, other=torch.zeros(1))
+    with pytest.raises(ValueError, match=r"a\.pth: .*unexpected \['other'\].*ResNet-50"):
+        run(cfg)
+
+
+def test_a_checkpoint_of_another_run_is_refused(faces: Path, tmp_path: Path):
+    done = run(config(faces, tmp_path, "imdb_wiki/gai"))
+    path = Path(done["folder"]) / "checkpoints" / "last.pt"
+    with pytest.raises(ValueError, match=r"last\.pt: made by another model or loss"):
+        run(config(faces, tmp_path, "imdb_wiki/vanilla", f"resume={path}", "seed=5"))
+
+
+def test_seeds_and_ranks_draw_different_numbers():
+    drawn = set()
+    for numbers in ((0,), (1,), (0, 1), (0, 2)):
+        generators.seed_all(*numbers)
+        drawn.add(torch.rand(()).item())
+    assert len(drawn) == 4

@@ -1,0 +1,140 @@
+"""Order is a function of (seed, epoch), an item's randomness of (seed, epoch, index)."""
+
+import gc
+import random
+from multiprocessing import active_children
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.training.batches import Keyed, Order, evaluation_loader, training_loader
+from engine.training.generators import seeded
+
+
+def keys(order: Order, epoch: int = 0, start: int = 0) -> list:
+    order.epoch, order.start = epoch, start
+    return list(order)
+
+
+@given(
+    size=st.integers(12, 300),
+    batch=st.integers(12, 64),
+    accumulate=st.integers(1, 3),
+    world=st.integers(1, 2),
+)
+def test_every_sample_once_in_batches_of_one_size(size, batch, accumulate, world):
+    orders = [Order(size, batch, 0, accumulate, rank, world) for rank in range(world)]
+    shares = [keys(order, epoch=2) for order in orders]
+    seen = [index for share in shares for part in share for epoch, index in part]
+    assert sorted(seen) == list(range(size))
+    sizes = [len(b) for b in orders[0].batches()]
+    assert max(sizes) <= batch
+    assert max(sizes) - min(sizes) <= 1
+    assert len(shares[0]) == len(orders[0]) if orders[0].start == 0 else True
+    assert all(len(part) > 0 for share in shares for part in share)
+    for n in sizes:
+        assert sum(orders[0].share_of(n)) == pytest.approx(1)
+
+
+def test_a_step_has_the_same_samples_whatever_the_devices():
+    one = keys(Order(50, 16, seed=3), epoch=1)
+    two = [keys(Order(50, 16, 3, 1, rank, 2), epoch=1) for rank in range(2)]
+    assert one == [a + b for a, b in zip(*two, strict=True)]
+
+
+def test_order_depends_on_seed_and_epoch_only_and_can_start_anywhere():
+    order = Order(40, 8, seed=1)
+    assert keys(order, epoch=1) == keys(Order(40, 8, seed=1), epoch=1)
+    assert keys(order, epoch=1) != keys(order, epoch=2)
+    assert keys(order, epoch=1) != keys(Order(40, 8, seed=2), epoch=1)
+    assert keys(order, epoch=1, start=3) == keys(order, epoch=1)[3:]
+
+
+def test_an_epoch_can_be_a_part_of_the_data():
+    order = Order(100, 16, seed=0, epoch_size=40)
+    first, second = ([i for part in keys(order, e) for _, i in part] for e in (0, 1))
+    assert len(set(first)) == len(set(second)) == 40
+    assert set(first) != set(second)
+    assert order.steps == 3
+
+
+def test_full_batches_and_the_rest():
+    order = Order(50, 16, seed=3, even=False)
+    even = Order(50, 16, seed=3)
+    assert [len(batch) for batch in order.batches()] == [16, 16, 16, 2]
+    assert [len(batch) for batch in even.batches()] == [13, 13, 12, 12]
+    np.testing.assert_array_equal(np.concatenate(order.batches()), np.concatenate(even.batches()))
+    with pytest.raises(ValueError, match=r"leave 2 for a step.*even_batches=true"):
+        Order(50, 16, seed=3, world=4, even=False)
+
+
+def test_too_few_samples_for_the_devices():
+    with pytest.raises(
+        ValueError, match=r"leave 3 for a step.*4 devices.*raise trainer.batch_size"
+    ):
+        Order(12, 3, 0, accumulate=1, rank=0, world=4)
+
+
+class Noise:
+    """A dataset whose items are random numbers of all three generators."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> dict:
+        numbers = [torch.rand(()).item(), np.random.rand(), random.random()]  # noqa: NPY002
+        return {"input": torch.tensor([index, *numbers])}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_randomness_belongs_to_the_key_not_to_the_worker(workers: int):
+    dataset = Keyed(Noise(), seed=5)
+    loader = training_loader(dataset, Order(8, 4, seed=0), workers, pin=False)
+    before = torch.get_rng_state()
+    rows = torch.cat([batch["input"] for batch in loader])
+    assert torch.equal(torch.get_rng_state(), before)
+    for row in rows:
+        assert torch.equal(row, dataset[(0, int(row[0]))]["input"])
+    assert not torch.equal(dataset[(0, 1)]["input"], dataset[(1, 1)]["input"])
+    assert not torch.equal(dataset[(0, 1)]["input"], Keyed(Noise(), seed=6)[(0, 1)]["input"])
+
+
+def test_an_old_loader_ends_before_another_starts():
+    """A loader that is garbage, but not collected, would be inherited by the workers of the next,
+    which then ended it in their own way.
+    """
+    gc.disable()
+    try:
+        order, others = Order(8, 4, 0), set(active_children())
+        run = {"loader": training_loader(Keyed(Noise(), 0), order, 1, False)}
+        run["itself"] = run
+        next(iter(run["loader"]))
+        (worker,) = set(active_children()) - others
+        del run
+        assert worker.is_alive()
+        training_loader(Keyed(Noise(), 0), order, 1, False)
+        assert not worker.is_alive()
+    finally:
+        gc.enable()
+
+
+def test_seeded_leaves_the_generators_where_they_were():
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    with seeded(1, 2, 3):
+        torch.rand(3), random.random(), np.random.rand()  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert np.random.get_state()[1].tolist() == states[2]  # noqa: NPY002
+
+
+def test_evaluation_sees_every_sample_once_over_ranks():
+    seen = [
+        int(index)
+        for rank in range(3)
+        for batch in evaluation_loader(Noise(), 2, 0, False, rank, 3)
+        for index in batch["input"][:, 0]
+    ]
+    assert sorted(seen) == list(range(8))

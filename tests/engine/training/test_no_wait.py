@@ -1,0 +1,156 @@
+"""A training step reads nothing back from a GPU: neither the loop, nor a model, nor a loss.
+
+The tensors are fake CUDA tensors, which have a device and a shape but no numbers: whoever asks for
+one gets an error, and so does whoever mixes devices. `Watched` adds what fake tensors let pass,
+copies between the devices. Forward only; torch's own backward does not run on fake tensors.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from engine.training import build
+from engine.training.divergence import Health
+from models.depth import DepthNet
+from models.fds import FDS
+from models.hmr import LiteHMR
+from models.resnet import ResNet
+from tests.engine import tiny, tiny_bodies
+
+SMOOTHING = partial(FDS, low=0, high=10, step=0.1)
+
+
+class Watched(TorchDispatchMode):
+    """Refuses what makes a GPU and Python wait for each other beyond reading a number."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, torch.Tensor)]
+        devices = {t.device.type for t in tensors if t.ndim}  # a number may come from the host
+        if len(devices) > 1:
+            raise AssertionError(f"{func} copies between {sorted(devices)}")
+        return out
+
+
+def on_gpu(value: torch.Tensor) -> torch.Tensor:
+    strides: Any = value.size(), value.stride()
+    return torch.empty_strided(*strides, dtype=value.dtype, device="cuda")
+
+
+def move(module: nn.Module) -> None:
+    """Every parameter and buffer to the fake GPU; to be called in the fake mode."""
+    for part in module.modules():
+        for name, value in part._parameters.items():
+            if value is not None:
+                part._parameters[name] = nn.Parameter(on_gpu(value), value.requires_grad)
+        for name, value in part._buffers.items():
+            part._buffers[name] = None if value is None else on_gpu(value)
+
+
+def step(task: Any, batch: dict) -> torch.Tensor:
+    """The loss of a training step, as the loop makes it."""
+    batch = task.train().select(batch)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        move(task)
+        batch = tree_map_only(torch.Tensor, on_gpu, batch)
+        with Watched():
+            loss, pred = task(batch)
+    assert loss.device.type == pred.device.type == "cuda"
+    assert loss.shape == ()
+    return loss
+
+
+def samples(dataset: Any, count: int) -> dict:
+    items = [dataset[index] for index in range(count)]
+    batch = {key: torch.stack([item[key] for item in items]) for key in ("input", "target")}
+    return batch | {"meta": {"index": torch.arange(count)}}
+
+
+def task(cfg: Any) -> tuple[Any, Any]:
+    train = build.dataset(cfg, "train")
+    whole = build.task(cfg, train.labels, None, getattr(train, "label_counts", None))
+    whole.cached = False  # pyright: ignore[reportAttributeAccessIssue]
+    return whole, train
+
+
+AGES = ["vanilla", "gai", "bmc", "bni", "histogram", "balanced_l1", "sqrt_inverse", "focal", "fds"]
+DEPTHS = ["vanilla", "gai", "bni", "histogram", "balanced_l1", "inverse", "fds"]
+BODIES = ["spin", "spin_rt", "bmc", "gai", "balanced_l1"]
+
+
+@pytest.mark.parametrize("row", AGES)
+def test_age(row: str, faces: Path, tmp_path: Path):
+    whole, train = task(tiny.config(faces, tmp_path, f"imdb_wiki/{row}"))
+    step(whole, samples(train, 6))
+
+
+@pytest.mark.parametrize("row", DEPTHS)
+def test_depth(row: str, rooms: Path, tmp_path: Path):
+    """2 x 28 x 38 pixels, so the exact sums; a grid for more than 4,096 rows is another matter."""
+    whole, train = task(tiny.depth_config(rooms, tmp_path, f"nyud2/{row}"))
+    step(whole, samples(train, 2))
+
+
+@pytest.mark.parametrize("row", BODIES)
+def test_bodies(row: str, bodies: Path, tmp_path: Path):
+    whole, train = task(tiny_bodies.config(bodies, tmp_path, f"ihmr/{row}"))
+    step(whole, samples(train, 16))
+
+
+@pytest.mark.parametrize("kind", ["rotmat", "rot6d", "axis_angle", "tangent"])
+def test_coordinates_of_poses(kind: str, bodies: Path, tmp_path: Path):
+    whole, train = task(tiny_bodies.config(bodies, tmp_path, "ihmr/spin"))
+    whole.loss.coordinates.kind = kind
+    step(whole, samples(train, 16))
+
+
+MODELS = {
+    "resnet": lambda: ResNet(18, smoothing=SMOOTHING),
+    "depth": lambda: DepthNet(18, smoothing=SMOOTHING),
+    "lite hmr": lambda: LiteHMR(pretrained=False, grid=4, kept=3),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name: str):
+    model = MODELS[name]().train()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        move(model)
+        images = torch.empty(4, 3, 64, 64, device="cuda")
+        target = torch.empty(4, 1, *((32, 32) if name == "depth" else ()), device="cuda")
+        with Watched():
+            model(images) if "hmr" in name else model(images, target)
+
+
+def test_the_loop_keeps_its_notes_on_the_device():
+    health = Health(Fabric(accelerator="cpu", devices=1), None, steps=10)
+    health.looks = False  # as on a GPU
+    with FakeTensorMode():
+        health.broken = torch.empty((), device="cuda")
+        with Watched():
+            health.note(3, torch.empty((), device="cuda"), {}, torch.empty(6, 1, device="cuda"))
+        assert health.broken.device.type == "cuda"
+
+
+@pytest.mark.parametrize("wait", ["a number", "a mask", "a list", "a copy", "a look"])
+def test_a_wait_is_seen(wait: str):
+    """Otherwise the tests above could not fail."""
+    waits = {
+        "a number": lambda x: x.sum().item(),
+        "a mask": lambda x: x[x > 0],
+        "a list": lambda x: x[[0, 2]],
+        "a copy": lambda x: x.cpu(),
+        "a look": lambda x: x if x.isfinite().all() else 0,
+    }
+    with FakeTensorMode():
+        x = torch.empty(4, device="cuda")
+        with Watched(), pytest.raises(Exception, match=r"copies|aten"):
+            waits[wait](x)

@@ -1,0 +1,122 @@
+"""The batched program against runs of their own: nn.Linear, torch.optim, one after another."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from losses import WeightedLoss
+from synthetic.benchmark.methods import EXTRAS, METHODS, defined
+from synthetic.benchmark.problems import TABLE, make_splits
+from synthetic.benchmark.program import Runs, State, Training
+
+TRAINING = Training(
+    epochs=3,
+    optimizer="SGD",
+    learning_rate=1e-3,
+    sigma_learning_rate=1e-3,
+    momentum=0.9,
+    samples=64,
+    held_out=48,
+    batch=32,
+    validations=3,
+)
+ADAM = dataclasses.replace(TRAINING, optimizer="Adam", learning_rate=0.2, momentum=None)
+NORMAL = [p for p in TABLE if p.family == "normal"][:2]
+EXPONENTIAL = [p for p in TABLE if p.family == "exponential"][:2]
+MVN = [p for p in TABLE if p.family == "mvn"][:2]
+
+
+def one_run(method, problem, seed, training, weight, bias):
+    """A plain training loop of a single run, in the batched program's order of samples."""
+    data = make_splits(problem, seed, training.samples, training.held_out)["train"]
+    linear = nn.Linear(data.x.shape[-1], problem.dims)
+    with torch.no_grad():
+        linear.weight.copy_(weight)
+        linear.bias.copy_(bias)
+    loss = {**METHODS, **EXTRAS}[method](problem)
+    groups = [{"params": linear.parameters(), "lr": training.learning_rate}]
+    if own := list(loss.parameters()):
+        groups.append({"params": own, "lr": training.sigma_learning_rate})
+    options = {} if training.momentum is None else {"momentum": training.momentum}
+    optimizer = getattr(torch.optim, training.optimizer)(groups, **options)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, training.epochs)
+    order = torch.Generator().manual_seed(seed)
+    for _ in range(training.epochs):
+        for rows in torch.randperm(training.samples, generator=order).split(training.batch):
+            weight = 1 / data.density[rows] if isinstance(loss, WeightedLoss) else None
+            optimizer.zero_grad()
+            loss(linear(data.x[rows]), data.y[rows], weight).backward()
+            optimizer.step()
+        schedule.step()
+    return linear.weight.detach(), linear.bias.detach(), loss
+
+
+@pytest.mark.parametrize(
+    ("method", "problems", "training"),
+    [
+        (method, problems, training)
+        for problems, training in ((NORMAL, TRAINING), (MVN, ADAM))
+        for method in (*METHODS, *EXTRAS)
+        if defined(method, problems[0])
+    ]
+    + [
+        (method, problems, dataclasses.replace(training, samples=256, batch=256))  # large buffers
+        for problems, training in ((NORMAL, TRAINING), (MVN, ADAM))
+        for method in ("BMC (true noise)", "BMC")
+    ]
+    + [
+        (
+            method,
+            EXPONENTIAL,
+            dataclasses.replace(TRAINING, samples=1024, batch=1024),
+        )  # 64 components
+        for method in ("GAI (true noise)", "GAI")
+    ],
+)
+def test_a_batched_run_is_the_run_alone(method, problems, training):
+    seeds = (0, 7)
+    runs = Runs({**METHODS, **EXTRAS}[method], problems, seeds, training)
+    starts = runs.weight.detach().clone(), runs.bias.detach().clone()
+    final = []
+    runs.train(lambda epoch, state: final.append(state))
+    last: State = final[-1]
+    for i, (problem, seed) in enumerate((p, s) for p in problems for s in seeds):
+        weight, bias, loss = one_run(method, problem, seed, training, starts[0][i], starts[1][i])
+        # float32, six steps, sums in another order
+        torch.testing.assert_close(last.weight[i], weight, rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(last.bias[i], bias, rtol=2e-4, atol=2e-5)
+        for own in loss.parameters():
+            torch.testing.assert_close(last.sigma[i], own.detach(), rtol=1e-4, atol=0)
+
+
+def test_the_selected_epoch_validates_best():
+    states = []
+    training = dataclasses.replace(TRAINING, epochs=12, validations=12)
+    best = Runs(METHODS["BMC"], NORMAL, (0, 1), training).train(lambda _, s: states.append(s))
+    losses = torch.stack([state.loss for state in states])
+    torch.testing.assert_close(best.loss, losses.min(0).values, rtol=0, atol=0)
+    chosen = losses.argmin(0)
+    for run, epoch in enumerate(chosen.tolist()):
+        assert torch.equal(best.weight[run], states[epoch].weight[run])
+        assert best.mse[run] == states[epoch].mse[run]
+
+
+def test_the_same_seeds_give_the_same_runs_whatever_is_batched_with_them():
+    alone = Runs(METHODS["GAI"], NORMAL[1:], (7,), TRAINING).train()
+    together = Runs(METHODS["GAI"], NORMAL, (0, 7), TRAINING).train()
+    torch.testing.assert_close(together.weight[3], alone.weight[0], rtol=1e-5, atol=1e-6)
+
+
+def test_vanilla_learns_the_least_squares_line():
+    training = dataclasses.replace(
+        TRAINING, epochs=400, samples=1024, held_out=256, batch=256, learning_rate=5e-3
+    )
+    problem = NORMAL[0]
+    state = Runs(METHODS["Vanilla"], [problem], (0,), training).train()
+    data = make_splits(problem, 0, 1024, 256)["train"]
+    design = torch.cat([data.x, torch.ones_like(data.x)], -1)
+    solution = torch.linalg.lstsq(design, data.y).solution[:, 0]
+    # SGD stops near the minimum, not on it
+    assert float(state.weight[0, 0, 0]) == pytest.approx(float(solution[0]), abs=0.05)
