@@ -15,7 +15,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from .density import fill_below as filled
 from .likelihoods import Likelihood
 from .priors import Prior, normalised
 
@@ -54,11 +53,6 @@ class GaussianMixture(Prior):
         self.register_buffer("weights", w)
         self.register_buffer("means", mu)
         self.register_buffer("covariances", cov)
-
-    def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
-        for name in ("eigenvalues", "eigenvectors"):  # earlier versions kept them beside
-            state_dict.pop(prefix + name, None)
-        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         self.check(target)
@@ -114,6 +108,8 @@ class GaussianMixture(Prior):
         """
         from sklearn import mixture  # as slow to import as torch, and only needed here
         from sklearn.exceptions import ConvergenceWarning
+
+        from .reweight import fill_below as filled
 
         y = np.asarray(labels, dtype=dtype)
         y = y[:, None] if y.ndim == 1 else y

@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from .batches import gather_rows, is_transformed
-from .density import fill_below as filled
-from .density import histogram, smooth
 from .likelihoods import Likelihood
 
 
@@ -81,11 +79,14 @@ class Bins(Prior):
         fill_below: bool = False,
     ) -> "Bins":
         """Counts of one-dimensional labels between edges (K + 1,), smoothed by LDS if asked
-        (`smoothing={"kernel": "gaussian", "size": 5, "sigma": 2}`, see `density.smooth`).
+        (`smoothing={"kernel": "gaussian", "size": 5, "sigma": 2}`, see `reweight.smooth`).
 
         sample_weight: how often each label occurs. fill_below: the empty bins below the smallest
-        label are not smoothed, and then filled, see `density.fill_below`.
+        label are not smoothed, and then filled, see `reweight.fill_below`.
         """
+        from .reweight import fill_below as filled
+        from .reweight import histogram, smooth
+
         bounds = np.asarray(edges, dtype=float)
         counts = histogram(labels, bounds, sample_weight)
         if smoothing is not None:

@@ -1,15 +1,21 @@
-"""The baselines: plain errors, times a weight per sample that grows as its label gets rarer.
+"""Re-weighting baselines and label distribution smoothing (LDS).
 
     loss = mean_i w_i error(pred_i, target_i)
 
-The weights come from `losses.density.label_weights` (inverse, sqrt-inverse, either with LDS).
+The weights w_i = `label_weights` grow as a label gets rarer: inverse or square-root inverse label
+frequencies, either of them smoothed. LDS (Yang et al., ICML 2021) convolves the label histogram
+with a symmetric kernel of peak one.
 
-N: rows; D: label dimensions.
+N: samples; D: label dimensions; B: label bins.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import convolve1d, gaussian_filter1d
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,6 +23,8 @@ from .batches import check_rows, full_precision
 from .likelihoods import Likelihood
 
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
+Kernel = Literal["gaussian", "triang", "laplace"]
+Padding = Literal["constant", "reflect"]
 
 
 class WeightedLoss(nn.Module):
@@ -63,3 +71,102 @@ class WeightedLoss(nn.Module):
         if self.error.startswith("focal"):
             error = error * (2 * torch.sigmoid(self.beta * size) - 1) ** self.gamma
         return error.sum(-1)
+
+
+def histogram(
+    labels: ArrayLike, edges: ArrayLike, sample_weight: ArrayLike | None = None
+) -> NDArray[np.int64]:
+    """(B,) counts of the labels in the B bins between B + 1 edges; labels outside are an error.
+
+    sample_weight: how often each label occurs, where the labels are the distinct ones.
+    """
+    values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
+    times = np.ones(values.shape, np.int64) if sample_weight is None else np.asarray(sample_weight)
+    values, times = values[times > 0], times[times > 0]
+    if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
+        raise ValueError(f"edges must be at least two increasing numbers, got {edges!r}")
+    if not values.size or not np.isfinite(values).all():
+        raise ValueError(f"expected finite labels, got {values.size}, not all of them finite")
+    counts, _ = np.histogram(values, bounds, weights=times)
+    if counts.sum() != times.sum():
+        raise ValueError(
+            f"{times.sum() - counts.sum()} of {times.sum()} labels lie outside the edges "
+            f"[{bounds[0]}, {bounds[-1]}]: they span [{values.min()}, {values.max()}]. "
+            "Widen the edges."
+        )
+    return counts.astype(np.int64)
+
+
+def lds_kernel(kernel: Kernel = "gaussian", size: int = 5, sigma: float = 2.0) -> NDArray:
+    """(size,) symmetric weights with peak one. The Gaussian is an impulse filtered within its own
+    window, edges reflected, as in the released code.
+    """
+    if size < 1 or size % 2 == 0:
+        raise ValueError(f"an LDS kernel has an odd size, got {size}")
+    distance = np.abs(np.arange(size) - size // 2)
+    shapes: dict[str, Callable[[], NDArray]] = {
+        "gaussian": lambda: gaussian_filter1d((distance == 0).astype(float), sigma),
+        "triang": lambda: (size // 2 + 1 - distance) / (size // 2 + 1),
+        "laplace": lambda: np.exp(-distance / sigma),
+    }
+    if kernel not in shapes:
+        raise ValueError(f"kernel is one of {', '.join(shapes)}, got {kernel!r}")
+    window = shapes[kernel]()
+    return window / window.max()
+
+
+def smooth(
+    counts: NDArray,
+    kernel: Kernel = "gaussian",
+    size: int = 5,
+    sigma: float = 2.0,
+    padding: Padding = "constant",
+    whole: bool = True,
+) -> NDArray:
+    """LDS: (B,) -> (B,). whole: integer counts stay integers, rounded down as in the release."""
+    counts = counts if whole else counts.astype(float)
+    return convolve1d(counts, lds_kernel(kernel, size, sigma), mode=padding)
+
+
+def fill_below(counts: NDArray) -> NDArray:
+    """(B,) counts -> the same, those before the first that is not zero raised to it.
+
+    NYUD2 has no depth below 0.7 m; the released depth code fills those seven bins so, because a
+    prior that ends there would push every near pixel beyond the end.
+    """
+    first = int(np.argmax(counts > 0))
+    return np.concatenate([np.repeat(counts[first], first), counts[first:]])
+
+
+def bin_weights(
+    counts: NDArray[np.integer],
+    scheme: Literal["inverse", "sqrt_inverse"] = "inverse",
+    clip: tuple[int, int] | None = (5, 1000),
+    lds: dict | None = None,
+    power: float = 1.0,
+) -> NDArray[np.float64]:
+    """(B,) re-weighting weights 1 / density^power, of mean one over the samples.
+
+    The density is the counts clipped to `clip` (inverse) or their square root (sqrt_inverse),
+    smoothed by `smooth(**lds)` if asked. Bins without samples get NaN, no sample asks for them.
+    """
+    if scheme not in ("inverse", "sqrt_inverse"):
+        raise ValueError(f"scheme is inverse or sqrt_inverse, got {scheme!r}")
+    if not counts.sum() > 0:
+        raise ValueError("the counts must sum to a positive number: there is no label to weight")
+    clipped = counts if clip is None else np.clip(counts, *clip)
+    density = np.sqrt(counts) if scheme == "sqrt_inverse" else clipped
+    density = density if lds is None else smooth(density, **lds)
+    seen = counts > 0
+    weights = np.full(counts.shape, np.nan)
+    weights[seen] = density[seen] ** -float(power)
+    return weights * counts.sum() / (weights[seen] * counts[seen]).sum()
+
+
+def label_weights(
+    labels: ArrayLike, edges: ArrayLike, sample_weight: ArrayLike | None = None, **options
+) -> NDArray[np.float64]:
+    """(N,) one weight per label: `bin_weights` of the labels' histogram, looked up per label."""
+    values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
+    weights = bin_weights(histogram(values, bounds, sample_weight), **options)
+    return weights[np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, len(weights) - 1)]

@@ -22,7 +22,7 @@ from engine.tables.plots import colour
 from engine.tables.table import cell
 from losses import BalancedRegressor, Gaussian, GaussianMixture, diagnose
 from losses.boosting import objective
-from losses.density import label_weights
+from losses.reweight import label_weights
 from metrics.rare import rare_report
 
 METRICS = {"bmae": "bMAE", "brmse": "bRMSE", "sera": "SERA", "rmse": "RMSE"}

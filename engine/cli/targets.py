@@ -35,7 +35,7 @@ LIST = {
         "Subspace",
         "engine.benchmarks.bodies.poses": "batch_prior mixture_prior",
     },
-    "loss.weights": {"losses": "density.label_weights"},
+    "loss.weights": {"losses": "reweight.label_weights"},
     "metrics": {
         "metrics": "AgeMetrics DepthMetrics MeshMetrics SimilarityMetrics",
         "engine.benchmarks.bodies.metrics": "BodyMetrics",

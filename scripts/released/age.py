@@ -16,7 +16,7 @@ import torch
 from engine.runs.run import composed
 from engine.training.build import fitted
 from losses import BMC, BNI, GAI, Bins, GaussianMixture, WeightedLoss
-from losses.density import label_weights
+from losses.reweight import label_weights
 from metrics import age_report
 from models import released
 from scripts.released.clones import Clone

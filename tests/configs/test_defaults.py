@@ -10,7 +10,7 @@ from engine import CONFIGS
 from engine.cli import targets
 from engine.runs import code
 from engine.runs.run import composed
-from losses.density import bin_weights, smooth
+from losses.reweight import bin_weights, smooth
 
 EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix(""))
@@ -24,7 +24,7 @@ COMPUTED = {
     "weights": "of a task: made from loss.weights",
     "cached": "of a task: features.mode",
 }
-FORWARDS = {"losses.density.label_weights": bin_weights}  # hands its other settings on
+FORWARDS = {"losses.reweight.label_weights": bin_weights}  # hands its other settings on
 SETTINGS_OF = {"lds": smooth, "smoothing": smooth}  # settings in a mapping
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from losses import BMC, BNI, GAI, Bins, GaussianMixture
-from losses.density import bin_weights, histogram, label_weights, smooth
+from losses.reweight import bin_weights, histogram, label_weights, smooth
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -24,7 +24,7 @@ from losses import (
     Laplace,
     WeightedLoss,
 )
-from losses.density import bin_weights, histogram, lds_kernel
+from losses.reweight import bin_weights, histogram, lds_kernel
 from tests.losses.pairs import mixture
 
 

@@ -134,15 +134,3 @@ def test_state_dict_carries_the_mixture():
     other.load_state_dict(prior.state_dict())
     x = torch.randn(4, 2, dtype=D64)
     assert torch.equal(other.log_prob(x), prior.log_prob(x))
-
-
-def test_a_state_of_an_earlier_version_loads():
-    """It held the covariances' eigenvalues and -vectors beside them; they follow from these."""
-    saved, loaded = GAI(mixture(3, D64), 0.7), GAI(mixture(3, D64), 0.2)
-    saved.prior.covariances.mul_(2)
-    values, vectors = torch.linalg.eigh(saved.prior.covariances)
-    state = saved.state_dict() | {"prior.eigenvalues": values, "prior.eigenvectors": vectors}
-    loaded.load_state_dict(state)  # strict
-    pred, target = torch.randn(2, 5, 3, dtype=D64)
-    assert torch.equal(loaded(pred, target), saved(pred, target))
-    assert "prior.eigenvalues" in state  # is left as it was
