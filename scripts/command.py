@@ -21,9 +21,9 @@ ROOT = str(Path(__file__).resolve().parents[1])
 if sys.path[0] != ROOT:
     sys.path.insert(0, ROOT)  # before any other checkout that may be installed
 if "__mp_main__" in sys.modules:  # a process that trains on one device reads its script again
-    from engine.processes.follow import follow
+    from engine.processes.parent import watch_parent
 
-    follow(os.getppid())  # before the imports that take seconds
+    watch_parent(os.getppid())  # before the imports that take seconds
 FULL = "HYDRA_FULL_ERROR"
 arrived: list[str] = []  # what failed jobs of a launcher's own processes said, see JobFailed
 

@@ -76,9 +76,10 @@ def configs_are_parsed_once():
 
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers of engine/processes/pool.py are forks that have imported the libraries; how they
-    start by themselves is tested in tests/engine/processes/test_pool.py."""
+    """Fork the workers of engine/processes/pool.py from a process that has imported the libraries;
+    tests/engine/processes/test_pool.py tests how they start otherwise."""
     from engine.processes import pool
     from tests import process
 
-    monkeypatch.setattr(pool, "_start", process.Worker)
+    process.context()
+    monkeypatch.setattr(pool, "START", "forkserver")

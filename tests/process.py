@@ -2,14 +2,11 @@
 libraries: importing takes longer than most of what tests then do.
 """
 
-import contextlib
 import multiprocessing
 import os
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,27 +55,6 @@ def call(function: Callable[..., Any], *arguments: Any, timeout: float = 240) ->
 def run(script: Path, *arguments: str, cwd: Path = ROOT, timeout: float = 240) -> Done:
     """`python script arguments...` in a folder."""
     return call(_script, str(script), arguments, str(cwd), timeout=timeout)
-
-
-class Worker:
-    """A worker of engine/processes/pool.py, with what the pool needs of subprocess.Popen."""
-
-    def __init__(self, end: Connection):
-        self.process = start(_work, end)
-        self.terminate, self.kill = self.process.terminate, self.process.kill
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        self.process.join(timeout)
-        if self.process.exitcode is None:
-            raise subprocess.TimeoutExpired("worker", timeout or 0)
-        return self.process.exitcode
-
-
-def _work(end: Connection) -> None:
-    from engine.processes import worker
-
-    with contextlib.suppress(EOFError):
-        worker.main(os.getppid(), os.dup(end.fileno()))
 
 
 def _captured(written: tuple[Path, Path], function: Callable, arguments: tuple) -> None:

@@ -1,1 +1,1 @@
-"""Work in several processes."""
+"""Processes that run in parallel and end together."""

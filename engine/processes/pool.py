@@ -1,97 +1,112 @@
-"""Tasks side by side, each in a process with one thread: small tensors gain nothing from more.
+"""Run tasks in parallel processes with one thread each: small tensors gain nothing from more."""
 
-The processes end with the caller, in whatever way it ends.
-"""
-
+import functools
+import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
-PATIENCE = 5  # seconds for a worker to tidy up
+from engine.processes.parent import end_unless
+
+START = "spawn"  # how workers start
+TICK = 0.1  # seconds between two checks for progress
+PATIENCE = 5  # seconds for workers to remove their temporary files
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-Task = Callable[[Callable[[Any], None]], Any]  # is handed a function that tells how far it is
+Task = Callable[[Callable[[Any], None]], Any]  # receives a function that reports progress
+_reports: Any = None  # in a worker: the queue of reports to the parent
 
 
 def side_by_side(
     tasks: Sequence[Task], workers: int, progress: Callable[[int, Any], None]
 ) -> list[Any]:
-    """The results of picklable tasks. `progress(i, what)` is called with what task i tells,
-    and with None when it is done. The first error ends everything and is raised.
+    """Return the results of picklable tasks, in their order.
+
+    `progress(i, report)` is called for each report of task i, and with None when it is done. The
+    first error stops all workers and is raised.
     """
-    results: list[Any] = [None] * len(tasks)
-    ahead = iter(range(len(tasks)))
-    with _crew(min(workers, len(tasks))) as crew:
-        busy: dict[Connection, int] = {}
-
-        def next_task(line: Connection) -> None:
-            if (i := next(ahead, None)) is not None:
-                busy[line] = i
-                line.send_bytes(pickle.dumps(tasks[i]))
-
-        for line in crew:
-            next_task(line)
-        while busy:
-            ready: Any = wait(list(busy))
-            for line in ready:
-                kind, content = _heard(line, crew[line])
-                if kind == "failed":
-                    raise content
-                if kind == "progress":
-                    progress(busy[line], content)
-                    continue
-                results[i := busy.pop(line)] = content
-                progress(i, None)
-                next_task(line)
-    return results
+    if not tasks:
+        return []
+    context = multiprocessing.get_context(START)
+    reports = context.SimpleQueue()
+    size = min(workers, len(tasks))
+    with ProcessPoolExecutor(size, context, _start, (reports,)) as pool:
+        futures = []
+        try:
+            with _one_thread():
+                futures += [pool.submit(_run, i, task) for i, task in enumerate(tasks)]
+            pending = set(futures)
+            while pending:
+                done, pending = wait(pending, TICK, FIRST_COMPLETED)
+                while not reports.empty():
+                    progress(*reports.get())
+                for i, future in enumerate(futures):
+                    if future in done:
+                        future.result()  # raises the error of the task
+                        progress(i, None)
+        except BaseException as error:
+            started = list(pool._processes.values())
+            for worker in started:
+                worker.terminate()
+            wait(futures, PATIENCE)
+            for worker in started:
+                worker.kill()
+            if isinstance(error, BrokenProcessPool):
+                raise RuntimeError(
+                    "A worker process was killed, perhaps because memory ran out (then use fewer "
+                    "jobs). Run the same command again to resume."
+                ) from None
+            raise
+    return [future.result() for future in futures]
 
 
 @contextmanager
-def _crew(size: int) -> Iterator[dict[Connection, subprocess.Popen]]:
-    """{the line to it: a worker}. At the end they are told to stop, and are waited for."""
-    crew: dict[Connection, subprocess.Popen] = {}
+def _one_thread() -> Iterator[None]:
+    """Set the environment with which processes start: one thread for NumPy and torch."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ |= dict.fromkeys(THREADS, "1")
     try:
-        for _ in range(size):
-            line, end = Pipe()
-            with end:
-                crew[line] = _start(end)
-            line.send_bytes(pickle.dumps(sys.path))
-        yield crew
+        yield
     finally:
-        for worker in crew.values():
-            worker.terminate()
-        for line, worker in crew.items():
-            try:
-                worker.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-            line.close()
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
-def _start(end: Connection) -> subprocess.Popen:
-    """NumPy and scikit-learn run there with one thread, like torch."""
-    script = str(Path(__file__).with_name("worker.py"))
-    return subprocess.Popen(
-        [sys.executable, "-P", script, str(os.getpid()), str(end.fileno())],
-        stdin=subprocess.DEVNULL,
-        pass_fds=[end.fileno()],
-        env={**os.environ, **dict.fromkeys(THREADS, "1")},
-    )
+def _start(reports: Any) -> None:
+    """Initialise a worker."""
+    global _reports
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    end_unless(parent.is_alive)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops us
+    signal.signal(signal.SIGTERM, _stop)
+    _reports = reports
 
 
-def _heard(line: Connection, worker: subprocess.Popen) -> tuple[str, Any]:
+def _stop(number: int, frame: Any) -> None:
+    """Unwind the stack, so that temporary files are removed; a second signal changes nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def _run(i: int, task: Task) -> Any:
     try:
-        return pickle.loads(line.recv_bytes())
-    except (EOFError, ConnectionError):
-        code = worker.wait()
-        raise RuntimeError(
-            f"a process that worked beside this one ended with code {code} (-9: killed, perhaps "
-            "as memory ran out; then use fewer jobs). Start the same command again, it goes on."
-        ) from None
+        return task(functools.partial(_report, i))
+    except SystemExit as error:  # the executor would go on with the next task
+        os._exit(error.code if isinstance(error.code, int) else 1)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # Some exceptions cannot be pickled.
+            raise RuntimeError(f"{type(error).__name__}: {error}") from None
+        raise
+
+
+def _report(i: int, report: Any) -> None:
+    _reports.put((i, report))

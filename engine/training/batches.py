@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from engine.processes.follow import follow
+from engine.processes.parent import watch_parent
 from engine.training.generators import seeded
 
 Key = tuple[int, int]  # epoch, index
@@ -143,7 +143,7 @@ def loader(
 
 
 def _follow(worker: int) -> None:
-    follow(os.getppid())  # torch looks every five seconds only
+    watch_parent(os.getppid())  # torch looks every five seconds only
 
 
 def _collate(dataset: Any):

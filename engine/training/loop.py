@@ -20,7 +20,7 @@ from torch import nn
 from engine.cli import targets
 from engine.evaluation.evaluate import evaluate
 from engine.features import cache as features
-from engine.processes.follow import end_without
+from engine.processes.parent import end_unless
 from engine.runs import checkpoint, outcome
 from engine.runs.folder import finish
 from engine.runs.provenance import meta
@@ -34,7 +34,7 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
     """Train what the config describes in `folder`, on the frozen backbone of stage 1 if given."""
     parent = parent_process() if fabric.world_size > 1 else None
     if parent is not None:  # one process of several, one for each device
-        end_without(parent.is_alive)
+        end_unless(parent.is_alive)
     generators.seed_all(cfg.seed)
     generators.repeatable(cfg.trainer.deterministic)
     loop = Loop(fabric, cfg, folder, backbone)

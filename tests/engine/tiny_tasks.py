@@ -1,4 +1,4 @@
-"""Tasks that a process of its own can import."""
+"""Tasks that a worker process can import."""
 
 import os
 import signal
@@ -10,20 +10,35 @@ from typing import Any
 import torch
 
 
-def threads(tell: Callable[[Any], None]) -> tuple[str, int]:
-    tell("begun")
+def threads(report: Callable[[Any], None]) -> tuple[str, int]:
+    report("started")
     return os.environ["OMP_NUM_THREADS"], torch.get_num_threads()
 
 
-def fail(tell: Callable[[Any], None]) -> None:
+def wait(seconds: float, report: Callable[[Any], None]) -> float:
+    report(os.getpid())
+    time.sleep(seconds)
+    return seconds
+
+
+def fail(report: Callable[[Any], None]) -> None:
     raise ValueError("of a task")
 
 
-def end(tell: Callable[[Any], None]) -> None:
+class NotPicklable(Exception):
+    def __init__(self, first: str, second: str):
+        super().__init__(f"{first} {second}")
+
+
+def fail_without_pickle(report: Callable[[Any], None]) -> None:
+    raise NotPicklable("two", "words")
+
+
+def end(report: Callable[[Any], None]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def write_slowly(path: Path, tell: Callable[[Any], None]) -> None:
+def write_slowly(path: Path, report: Callable[[Any], None]) -> None:
     path.write_text("half")
     try:
         time.sleep(60)
@@ -31,8 +46,8 @@ def write_slowly(path: Path, tell: Callable[[Any], None]) -> None:
         path.unlink()
 
 
-def fail_after(path: Path, tell: Callable[[Any], None]) -> None:
+def fail_after(path: Path, report: Callable[[Any], None]) -> None:
     """Fail as soon as another task has begun to write."""
     while not path.exists():
         time.sleep(0.01)
-    fail(tell)
+    fail(report)

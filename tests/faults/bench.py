@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from hydra.core.global_hydra import GlobalHydra
 
 from engine import ROOT
-from engine.processes.follow import follow
+from engine.processes.parent import watch_parent
 from tests.engine.tiny import SIZE, write_faces
 
 MODEL = ("model._target_=tests.engine.tiny.TinyNet", "~model.pretrained", "~model.drop_connect")
@@ -71,7 +71,7 @@ class Bench:
             return child
         code = 70
         try:
-            follow(parent)  # a campaign that is stopped leaves none of its scripts
+            watch_parent(parent)  # a campaign that is stopped leaves none of its scripts
             os.setsid()
             os.environ.pop("HYDRA_FULL_ERROR", None)
             GlobalHydra.instance().clear()

@@ -1,7 +1,8 @@
-"""Tasks in processes of their own."""
+"""Tasks in parallel processes, which end with their parent."""
 
 import functools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,70 +10,111 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.engine.test_follow import running
 
 from engine import ROOT
 from engine.processes.pool import side_by_side
 from tests.engine import tiny_tasks
 
+PARENT = """
+import sys
+from functools import partial
+from pathlib import Path
+from engine.processes.pool import side_by_side
+from tests.engine import tiny_tasks
 
-def test_results_reports_and_threads(monkeypatch: pytest.MonkeyPatch):
+if __name__ == "__main__":
+    tasks = [partial(tiny_tasks.wait, 60)] * 2 + [partial(tiny_tasks.write_slowly, Path("unused"))]
+    side_by_side(tasks, 2, lambda i, report: print(report, flush=True))
+"""
+
+
+def running(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(processes: list[int], within: float = 5) -> bool:
+    until = time.monotonic() + within
+    while any(map(running, processes)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(map(running, processes))
+
+
+def ignore(i: int, report: object) -> None:
+    pass
+
+
+def test_workers_report_and_have_one_thread(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    told: list = []
-    tasks: list[Callable] = [tiny_tasks.threads, tiny_tasks.threads]
-    results = side_by_side(tasks, 2, lambda i, what: told.append((i, what)))
+    reports: list = []
+    tasks: list[Callable] = [tiny_tasks.threads] * 2
+    results = side_by_side(tasks, 2, lambda i, report: reports.append((i, report)))
     assert results == [("1", 1)] * 2  # of NumPy and of torch
     for i in range(2):
-        assert [what for task, what in told if task == i] == ["begun", None]
+        assert [report for task, report in reports if task == i] == ["started", None]
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_an_error_in_a_task_is_raised():
-    with pytest.raises(ValueError, match="of a task"):
-        side_by_side([tiny_tasks.fail], 1, lambda i, what: None)
+def test_results_are_in_the_order_of_the_tasks():
+    tasks = [functools.partial(tiny_tasks.wait, seconds) for seconds in (0.4, 0.0, 0.1)]
+    assert side_by_side(tasks, 2, ignore) == [0.4, 0.0, 0.1]
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_a_worker_that_is_killed_is_told():
-    with pytest.raises(RuntimeError, match="ended with code -9"):
-        side_by_side([tiny_tasks.end], 1, lambda i, what: None)
+@pytest.mark.parametrize(
+    ("task", "error", "message"),
+    [
+        (tiny_tasks.fail, ValueError, "^of a task$"),
+        (tiny_tasks.fail_without_pickle, RuntimeError, "NotPicklable: two words"),
+        (tiny_tasks.end, RuntimeError, "worker process was killed.*Run the same command again"),
+    ],
+    ids=["raised", "not picklable", "killed"],
+)
+def test_errors_are_raised(task: Callable, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        side_by_side([task], 1, ignore)
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_what_is_half_written_is_removed_when_another_task_fails(tmp_path: Path):
-    """A worker is asked to stop, and has the time to tidy up."""
+def test_temporary_files_are_removed_when_another_task_fails(tmp_path: Path):
     path = tmp_path / "half"
-    tasks: list[Callable] = [
-        functools.partial(tiny_tasks.write_slowly, path),
-        functools.partial(tiny_tasks.fail_after, path),
-    ]
+    slow = functools.partial(tiny_tasks.write_slowly, path)
+    tasks: list[Callable] = [slow, functools.partial(tiny_tasks.fail_after, path), slow]
+    start = time.monotonic()
     with pytest.raises(ValueError, match="of a task"):
-        side_by_side(tasks, 2, lambda i, what: None)
+        side_by_side(tasks, 2, ignore)
     assert not path.exists()
+    assert time.monotonic() - start < 30
 
 
-def test_workers_end_with_their_caller_while_they_import():
-    """kill -9 a moment after the workers were started, long before torch is imported."""
-    code = (
-        "from engine.processes.pool import side_by_side\n"
-        "from tests.engine import tiny_tasks\n"
-        "import subprocess; start = subprocess.Popen\n"
-        "class Told(start):\n"
-        "    def __init__(self, *a, **k): super().__init__(*a, **k); print(self.pid, flush=True)\n"
-        "subprocess.Popen = Told\n"
-        "side_by_side([tiny_tasks.threads] * 2, 2, lambda i, what: None)\n"
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(how: signal.Signals, tmp_path: Path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    caller = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    assert parent.stdout is not None
+    workers = [int(parent.stdout.readline()) for _ in range(2)]
+    assert all(map(running, workers))
+    parent.send_signal(how)
+    assert gone(workers)
+    parent.wait(timeout=10)
+    parent.stdout.close()
+
+
+def test_a_process_ends_if_its_parent_is_gone_already():
+    parent = 1 if os.getpid() != 1 else 0
+    code = f"import time; from engine.processes.parent import watch_parent; watch_parent({parent})"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; time.sleep(60)"], cwd=ROOT, timeout=30, check=False
     )
-    assert caller.stdout is not None
-    workers = [int(caller.stdout.readline()) for _ in range(2)]
-    time.sleep(0.3)
-    caller.kill()
-    caller.wait()
-    caller.stdout.close()
-    until = time.monotonic() + 3  # far less than their imports take, on busy cores
-    while any(map(running, workers)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(running, workers))
+    assert done.returncode == 1
