@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from datasets.io.files import atomic_write
+from engine import RESULTS
+from engine.tables.bindings import rewrite
 
 
 def _marks(name: str) -> tuple[str, str]:
@@ -33,7 +35,8 @@ def beside(results: Path) -> list[Path]:
 
 
 def insert_everywhere(pages: Iterable[Path], name: str, text: str) -> None:
-    """Put a table into every page that shows one of that name."""
+    """Put a table into every page that shows it, and set the numbers in prose to their cells."""
     for page in pages:
         if has_place(page, name):
             insert(page, name, text)
+        rewrite(page, RESULTS)
