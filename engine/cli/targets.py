@@ -20,7 +20,7 @@ from engine import CONFIGS
 
 # {setting: {module: what it may name there}}; "" stands for settings further down.
 LIST = {
-    "dataset": {"datasets": "AgeDataset BodyDataset DepthDataset stsb.STSBDataset"},
+    "dataset": {"datasets": "ages.AgeDataset ihmr.BodyDataset nyud2.DepthDataset stsb.STSBDataset"},
     "loss": {
         "losses": "BMC BNI GAI BalancedLoss WeightedLoss",
         "engine.benchmarks.bodies.poses": "PoseLoss",
@@ -41,15 +41,15 @@ LIST = {
         "engine.benchmarks.bodies.metrics": "BodyMetrics",
     },
     "model": {
-        "models": "DepthNet EfficientNetLite0 EfficientNetLite0MLP HMR LiteDepth LiteHMR ResNet "
-        "regressor.MLP"
+        "models": "depth.DepthNet efficientnet.EfficientNetLite0 depth_lite.LiteDepth hmr.HMR hmr.LiteHMR "
+        "efficientnet_mlp.EfficientNetLite0MLP regressor.MLP resnet.ResNet"
     },
-    "model.smoothing": {"models": "FDS"},
+    "model.smoothing": {"models": "fds.FDS"},
     "task": {
         "engine.training.task": "Dense Regression",
         "engine.benchmarks.bodies.task": "MeshRecovery",
     },
-    "task.body": {"models": "SMPL"},
+    "task.body": {"models": "smpl.SMPL"},
     "task.terms": {"engine.benchmarks.bodies.terms": "Released Spin"},
     "optim.optimizer": {"torch.optim": "Adam AdamW SGD"},
     "optim.schedule": {"engine.training.schedule": "constant cosine steps"},

@@ -15,7 +15,7 @@ import torch
 from datasets.ihmr import FIELDS
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from losses import BMC, BalancedLoss, Gaussian, GaussianMixture
-from models import HMR
+from models.hmr import HMR
 from models.rotations import matrix_from_axis_angle
 from models.smpl import SELECTED
 from synthetic.mini.body import smpl_arrays

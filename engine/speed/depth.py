@@ -15,9 +15,8 @@ from PIL import Image
 from torch.utils.data import Dataset
 from torchvision.transforms import functional
 
-from datasets import DepthDataset
 from datasets.depth import bin_centers
-from datasets.nyud2 import HISTOGRAM
+from datasets.nyud2 import HISTOGRAM, DepthDataset
 from datasets.nyud2_files import encode
 from engine.runs.run import composed
 from engine.training import build

@@ -12,8 +12,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import Resize, ToTensor
 from tqdm import tqdm
 
-from datasets import AgeDataset
-from datasets.ages import pack, write_csv
+from datasets.ages import AgeDataset, pack, write_csv
 from synthetic.mini.faces import face
 
 

@@ -13,7 +13,8 @@ import scipy.io
 import torch
 import torchvision.transforms as transforms
 
-from datasets import AgeDataset, sources
+from datasets import sources
+from datasets.ages import AgeDataset
 from datasets.split import balanced_split
 from engine.runs.run import composed
 from engine.training.build import fitted

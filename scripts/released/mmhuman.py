@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from datasets import ihmr
-from models import SMPL
 from models.rotations import matrix_from_axis_angle
+from models.smpl import SMPL
 from scripts.released.clones import Clone
 from scripts.released.lines import Lines
 from scripts.released.spin import FLOAT32, poses, rotvec, task_of, write_body

@@ -15,8 +15,8 @@ from datasets.io.arrays import read_npz
 from engine.runs.run import composed
 from metrics import mesh_report, pa_mpjpe
 from metrics.errors import mean_distance
-from models import SMPL
 from models.rotations import matrix_from_6d
+from models.smpl import SMPL
 from scripts.released.lines import Lines, rms
 from scripts.released.mmhuman import CONFIG, Body, open_clone
 from scripts.released.spin import FLOAT32, ihmr_images, matrices, rotvec, write_body

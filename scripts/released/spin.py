@@ -24,9 +24,9 @@ from engine.cli import targets
 from engine.runs.run import composed
 from engine.training import build
 from metrics import pa_mpjpe
-from models import SMPL, released
+from models import released
 from models.rotations import axis_angle_from_matrix, matrix_from_6d, matrix_from_axis_angle
-from models.smpl import EVALUATED, JOINT_MAP, SELECTED, project, read_body
+from models.smpl import EVALUATED, JOINT_MAP, SELECTED, SMPL, project, read_body
 from scripts.released.clones import Clone
 from scripts.released.lines import Lines
 from scripts.released.saved import loaded_outputs

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from datasets import AgeDataset
-from datasets.ages import read_csv, write_csv
+from datasets.ages import AgeDataset, read_csv, write_csv
 
 
 def build(root, split="train", **options):

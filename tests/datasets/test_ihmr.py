@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from datasets import BodyDataset, crops
-from datasets.ihmr import held_out, split_target, target
+from datasets import crops
+from datasets.ihmr import BodyDataset, held_out, split_target, target
 from datasets.io.people import read_people
 from models.smpl import SMPL
 

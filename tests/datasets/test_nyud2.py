@@ -10,9 +10,10 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from datasets import DepthDataset, nyud2
+from datasets import nyud2
 from datasets.depth import NEAREST, bins_of, to_image
 from datasets.depth_released import seen_depth
+from datasets.nyud2 import DepthDataset
 from datasets.nyud2_files import measured_mask
 
 SMALL = (28, 38)

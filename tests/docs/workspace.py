@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from datasets.stsb import FILES
-from models import DepthNet, ResNet
+from models.depth import DepthNet
+from models.resnet import ResNet
 from synthetic.mini.bodies import SETS
 from tests.datasets.conftest import write_jpeg
 from tests.datasets.test_nyud2 import write_mat

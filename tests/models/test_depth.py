@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from models import FDS, DepthNet, LiteDepth, released
 from models import depth as depth_models
-from models.depth import UpProjection
+from models import released
+from models.depth import DepthNet, UpProjection
+from models.depth_lite import LiteDepth
+from models.fds import FDS
 
 LAYOUT = json.loads((Path(__file__).parents[1] / "data" / "nyud2_layout.json").read_text())
 

@@ -7,7 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from models import EfficientNetLite0, EfficientNetLite0MLP, Regressor, ResNet
+from models.efficientnet import EfficientNetLite0
+from models.efficientnet_mlp import EfficientNetLite0MLP
+from models.regressor import Regressor
+from models.resnet import ResNet
 
 
 def make(name: str, **options) -> Regressor:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from datasets import AgeDataset, DepthDataset, nyud2
-from datasets.ages import read_csv
+from datasets import nyud2
+from datasets.ages import AgeDataset, read_csv
+from datasets.nyud2 import DepthDataset
 from engine.benchmarks.prepare import ages, depth
 from synthetic.mini import generate as mini
 from tests.datasets.conftest import write_jpeg

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets import BodyDataset
+from datasets.ihmr import BodyDataset
 from datasets.io.people import pose_table, read_people
 from engine.runs.run import composed, run
 from engine.training import build

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from datasets import AgeDataset
-from datasets.ages import csv_key, pack
+from datasets.ages import AgeDataset, csv_key, pack
 from datasets.io import store
 from tests import process
 from tests.datasets.conftest import write_jpeg

@@ -64,7 +64,7 @@ WRONG = {
     "optim.optimizer.weight_decay=-1": "optim.optimizer.weight_decay",
     "dataset.size=0": "dataset.size",
     "dataset.size=abc": "dataset.size",
-    "+dataset.sise=3": "datasets.AgeDataset takes no sise. Did you mean size",
+    "+dataset.sise=3": "datasets.ages.AgeDataset takes no sise. Did you mean size",
     "dataset.augment=perhaps": "dataset.augment: expected true or false or null",
     "+loss.likelihood.sgma=3": "losses.Gaussian takes no sgma. Did you mean sigma",
     "loss.strength=abc": "loss.strength: expected a number",
@@ -84,7 +84,7 @@ WRONG = {
     "log.draw=engine.training.log.nope": "log.draw",
     "trainer.strategy=dpp": "trainer.strategy: expected one of auto.*Did you mean ddp",
     "paths.outputs=''": "paths.outputs: expected a text",
-    "+dataset._recursive_=false": "datasets.AgeDataset takes no _recursive_",
+    "+dataset._recursive_=false": "datasets.ages.AgeDataset takes no _recursive_",
     "+loss.likelihood._args_=[1]": "loss.likelihood._args_: losses.Gaussian cannot take .*sigma",
 }
 WRONG.pop("preset@_global_.x=1")

@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from datasets.ages import read_csv
 from engine.evaluation import evaluate
 from engine.runs.run import composed, run
-from models import ResNet
+from models.resnet import ResNet
 from tests.engine.tiny import SIZE, TinyMaps, config
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
-from datasets import AgeDataset
+from datasets.ages import AgeDataset
 from engine.features import cache as features
 from engine.features import table as feature_table
 from engine.runs import checkpoint

@@ -137,7 +137,7 @@ def test_changed_code_makes_the_run_again_and_says_so(
 def test_a_run_reaches_its_own_code_only():
     """Bodies do not matter to ages; what ages use does."""
     ages = [
-        "datasets.AgeDataset",
+        "datasets.ages.AgeDataset",
         "losses.BalancedLoss",
         "metrics.AgeMetrics",
         "engine.training.task.Dense",

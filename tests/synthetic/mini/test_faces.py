@@ -7,8 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from datasets import AgeDataset
-from datasets.ages import read_csv
+from datasets.ages import AgeDataset, read_csv
 from datasets.split import balanced_split
 from synthetic.mini.faces import OLDEST, age_frequencies, draw_traits, face, write_faces
 

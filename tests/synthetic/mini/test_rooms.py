@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets import DepthDataset
+from datasets.nyud2 import DepthDataset
 from synthetic.mini.room_casting import Room, cast, rays
 from synthetic.mini.rooms import (
     choose_rooms,
