@@ -1,18 +1,22 @@
-"""Per-sample errors: the first factor of a metric, before any grouping or averaging.
+"""Per-sample errors, the first factor of a metric, and the checks of their inputs.
 
     label errors    e(pred, target)   (N,), (N,)           -> (N,)
     point errors    e(pred, target)   (N, P, 3), (N, P, 3) -> (N,)
 
-Shapes: N samples (or pixels), P points (joints or vertices). Label errors trust their inputs, which
-the reports have checked; point errors are called by users and check theirs.
+Inputs are torch or NumPy and are checked once, by the reports and by the point errors; label errors
+expect finite float64 tensors.
+
+Shapes: N samples (or pixels), P points (joints or vertices).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .inputs import Array, paired_points
+Array = Tensor | np.ndarray | Sequence[float]
 
 
 def absolute(pred: Tensor, target: Tensor) -> Tensor:
@@ -52,7 +56,7 @@ def mean_distance(pred: Array, target: Array) -> Tensor:
     MPVPE on vertices, MPJPE on root-centred joints, and the rarity of a sample when `pred` is its
     ground-truth mesh and `target` the mean mesh, expanded to N.
     """
-    p, t = paired_points(pred, target)
+    p, t = _paired_points(pred, target)
     return torch.linalg.vector_norm(p - t, dim=-1).mean(-1)
 
 
@@ -63,20 +67,73 @@ def pa_mpjpe(pred: Array, target: Array) -> Tensor:
     translation is the one that centres both sides. A prediction whose points all coincide gives
     s = 0 / 0; every similarity then puts it on the target's centroid, as s = 0 does.
     """
-    p, t = paired_points(pred, target)
+    try:
+        import roma
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("pa_mpjpe needs roma: pip install roma") from error
+    p, t = _paired_points(pred, target)
     p, t = p - p.mean(1, keepdim=True), t - t.mean(1, keepdim=True)
     if len(p) == 0:
         return p.new_zeros(0)
-    rotation, scale = _similarity(p, t)  # (N, 3, 3), (N,)
+    fit: Any = roma.rigid_vectors_registration(p, t, compute_scaling=True)
+    rotation, scale = fit  # (N, 3, 3), (N,)
     scale = torch.nan_to_num(scale, nan=0.0, posinf=0.0, neginf=0.0)
     aligned = scale[:, None, None] * (p @ rotation.mT)  # (N, P, 3)
     return torch.linalg.vector_norm(aligned - t, dim=-1).mean(-1)
 
 
-def _similarity(pred: Tensor, target: Tensor) -> Any:
-    """The rotations (N, 3, 3) and scales (N,) that bring centred points nearest to the target's."""
-    try:
-        import roma
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("pa_mpjpe aligns points with roma: pip install roma") from error
-    return roma.rigid_vectors_registration(pred, target, compute_scaling=True)
+def _paired_points(pred: Array, target: Array) -> tuple[Tensor, Tensor]:
+    """Check two (N, P, 3) and return them in float64 on one device."""
+    p, t = as_float64(pred), as_float64(target)
+    if p.ndim != 3 or p.shape[-1] != 3 or p.shape[1] == 0 or p.shape != t.shape:
+        raise ValueError(
+            f"pred and target must both be (N, points, 3); got {tuple(p.shape)} and "
+            f"{tuple(t.shape)}. Reshape or expand them first."
+        )
+    return require_finite("pred", p), require_finite("target", t.to(p.device))
+
+
+def as_float64(values: Array) -> Tensor:
+    """Return a float64 tensor of the same shape and device, without gradient."""
+    if isinstance(values, Tensor):
+        return values.detach().to(torch.float64)
+    return torch.from_numpy(np.array(values, dtype=np.float64))  # a copy: arrays may be read-only
+
+
+def flat(name: str, values: Array) -> Tensor:
+    """Flatten any shape to (N,), finite."""
+    return require_finite(name, as_float64(values).flatten())
+
+
+def paired(pred: Array, target: Array, mask: Array | None = None) -> tuple[Tensor, Tensor]:
+    """Return two arrays of one shape as two (N,), restricted to where the mask is true."""
+    p = as_float64(pred)
+    t = as_float64(target).to(p.device)
+    require_same_shape("pred", p, "target", t)
+    keep = slice(None)
+    if mask is not None:
+        m = as_float64(mask).to(p.device)
+        require_same_shape("mask", m, "target", t)
+        keep = m.flatten() != 0
+    p, t = p.flatten()[keep], t.flatten()[keep]
+    return require_finite("pred", p), require_finite("target", t)
+
+
+def require_same_shape(name: str, a: Tensor, other: str, b: Tensor) -> None:
+    """Axes of length one do not count: (N,) agrees with (N, 1), but (2, 3) not with (6,)."""
+    if [n for n in a.shape if n != 1] != [n for n in b.shape if n != 1]:
+        raise ValueError(
+            f"{name} and {other} must agree in shape, up to axes of length one; got "
+            f"{tuple(a.shape)} and {tuple(b.shape)}. Give one {name} value per {other} value."
+        )
+
+
+def require_finite(name: str, values: Tensor) -> Tensor:
+    """Return the same tensor, or raise an error with the number of NaN and infinite values."""
+    bad = int(values.numel() - values.isfinite().sum())
+    if bad:
+        raise ValueError(
+            f"{name} must be finite; {bad} of {values.numel()} values are NaN or infinite. "
+            "Mask out missing labels; a non-finite prediction means that the model diverged."
+        )
+    return values

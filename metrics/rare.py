@@ -1,7 +1,7 @@
-"""Errors on labels of one dimension in which rare labels count: over equally wide ranges of the
-label, or by their relevance.
+"""Errors on one-dimensional labels that give weight to rare labels: averages over equally wide
+ranges of the label, and relevance.
 
-N: rows.
+N: samples.
 """
 
 import numpy as np
@@ -24,27 +24,26 @@ def rare_report(pred: ArrayLike, target: ArrayLike, train_labels: ArrayLike) -> 
     edges = np.linspace(train.min(), train.max(), RANGES + 1)
     bins = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, RANGES - 1)
     present = np.unique(bins)
-    mae = np.mean([error[bins == k].mean() for k in present])
     mse = np.mean([np.mean(error[bins == k] ** 2) for k in present])
     return {
         "rmse": float(np.sqrt(np.mean(error**2))),
-        "bmae": float(mae),
+        "bmae": float(np.mean([error[bins == k].mean() for k in present])),
         "brmse": float(np.sqrt(mse)),
         "sera": float(np.mean(relevance(y, train) * error**2)),
     }
 
 
 def relevance(labels: NDArray, train_labels: NDArray) -> NDArray[np.float64]:
-    """(N,) in [0, 1]: 0 at the median of the training labels, 1 from the whiskers of their box
-    plot on, a cubic between. A side without outliers has none; if both have none, both count.
+    """(N,) in [0, 1]: 0 at the median of the training labels, 1 beyond the whiskers of their box
+    plot, cubic in between. A side without outliers is 0, unless both sides have none.
     """
     low, median, high = np.quantile(train_labels, [0.25, 0.5, 0.75])
     reach = 1.5 * (high - low)
     inside = train_labels[(train_labels >= low - reach) & (train_labels <= high + reach)]
     below, above = train_labels.min() < inside.min(), train_labels.max() > inside.max()
     found = np.zeros(len(labels))
-    for side, end, counts in ((-1, inside.min(), below), (1, inside.max(), above)):
-        if counts or not (below or above):
+    for side, end, outliers in ((-1, inside.min(), below), (1, inside.max(), above)):
+        if outliers or not (below or above):
             far = side * (labels - median)
             t = np.clip(far / max(side * (end - median), 1e-300), 0, 1)
             found = np.where(far > 0, 3 * t**2 - 2 * t**3, found)

@@ -3,22 +3,29 @@
     plain      g( sum_b S_b / sum_b n_b )          over the bins b of a group
     balanced   mean_b g( S_b / n_b )               over its bins with n_b > 0
 
-S_b is the sum of a per-sample error in label bin b, n_b its number of samples, and g undoes what
-the error did (square root for RMSE, exp for the geometric mean). So the bin sums are all that a
-report needs: they have a fixed size, and add up over batches and over ranks. A group without
-samples is NaN.
+S_b is the sum of a per-sample error in label bin b, n_b the number of samples in it, and g inverts
+the transform of the error (square root for RMSE, exp for the geometric mean). A group without
+samples is NaN. A report needs only the bin sums, which have a fixed size and add up over batches,
+ranks and samples. So a bootstrap replicate in which sample i occurs w_i times has the sums
 
-Shapes: N samples (or pixels), B label bins, M measures, E mesh errors.
+    n_b = sum_i w_i n_ib,    S_b = sum_i w_i S_ib,
+
+and R replicates are one matrix product.
+
+Shapes: N samples (or pixels), B label bins, M measures, E mesh errors, R replicates.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from . import errors as e
+from .errors import Array, flat, paired, require_same_shape
 from .groups import (
     DEPTH_BINS,
     MAX_AGE,
@@ -32,113 +39,117 @@ from .groups import (
     rarity_regions,
     shot_members,
 )
-from .inputs import Array, flat, paired, require_same_shape
 
 Report = dict[str, float]
 
 
-def identity(mean: Tensor) -> Tensor:
-    """x"""
-    return mean
-
-
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """A column of a report: its key, its per-sample error, and g, applied after the mean."""
 
     name: str
     error: Callable[[Tensor, Tensor], Tensor]
-    undo: Callable[[Tensor], Tensor] = identity
+    undo: Callable[[Tensor], Tensor] = torch.clone  # the identity
     balanced: bool = True
 
 
-AGE = (
-    Measure("mae", e.absolute),
-    Measure("mse", e.squared),
-    # Over samples only: the public code's "balanced" geometric mean is the plain one again.
-    Measure("gm", e.log_absolute, undo=torch.exp, balanced=False),
+class Binned(NamedTuple):
+    """The bin of each label (N,) -> (N,), the number of bins, and what is measured."""
+
+    bins: Callable[[Tensor], Tensor]
+    size: int
+    measures: Sequence[Measure]
+
+
+AGE = Binned(
+    age_bins,
+    MAX_AGE + 1,
+    (
+        Measure("mae", e.absolute),
+        Measure("mse", e.squared),
+        # Over samples only: the public code's "balanced" geometric mean is the plain one again.
+        Measure("gm", e.log_absolute, undo=torch.exp, balanced=False),
+    ),
 )
-DEPTH = (
-    Measure("rmse", e.squared, undo=torch.sqrt),
-    Measure("mse", e.squared),
-    Measure("mae", e.absolute),
-    Measure("abs_rel", e.relative),
-    Measure("log10", e.log10),
-    *(Measure(f"delta{k}", partial(e.within_ratio, power=k)) for k in (1, 2, 3)),
+DEPTH = Binned(
+    depth_bins,
+    DEPTH_BINS,
+    (
+        Measure("rmse", e.squared, undo=torch.sqrt),
+        Measure("mse", e.squared),
+        Measure("mae", e.absolute),
+        Measure("abs_rel", e.relative),
+        Measure("log10", e.log10),
+        *(Measure(f"delta{k}", partial(e.within_ratio, power=k)) for k in (1, 2, 3)),
+    ),
 )
 MESH = ("mpvpe", "mpjpe", "pa_mpjpe")
 
 
-def plain(total: Tensor, count: Tensor, undo: Callable[[Tensor], Tensor] = identity) -> Tensor:
-    """g( sum_b S_b / sum_b n_b ): (B,), (B,) -> ()."""
-    return undo(total.sum() / count.sum())
+def age_report(pred: Array, target: Array, train_labels: Array) -> Report:
+    """MAE, MSE and GM over all ages and per shot, and balanced over ages: (N,), (N,), (L,)."""
+    totals = bin_sums(AGE, pred, target)
+    return as_floats(shot_averages(totals, age_shots(train_labels), AGE.measures), totals[0].sum())
 
 
-def balanced(total: Tensor, count: Tensor, undo: Callable[[Tensor], Tensor] = identity) -> Tensor:
-    """mean_b g( S_b / n_b ) over bins with n_b > 0: (B,), (B,) -> ()."""
-    seen = count > 0
-    return undo(total[seen] / count[seen]).mean()
+def depth_report(pred: Array, target: Array, mask: Array | None = None) -> Report:
+    """RMSE, MSE, MAE, abs-rel, log10, delta1-3 over pixels and per shot, plain and balanced."""
+    totals = bin_sums(DEPTH, pred, target, mask)
+    return as_floats(shot_averages(totals, depth_shots(), DEPTH.measures), totals[0].sum())
 
 
-def bin_sums(values: Tensor, bins: Tensor, size: int) -> Tensor:
-    """S_b = sum of the values in bin b: (N,), (N,) -> (B,)."""
-    return values.new_zeros(size).index_add(0, bins, values)
+def mesh_report(errors: Mapping[str, Array], rarity: Array) -> Report:
+    """Mean, balanced mean and tail means of each given error: {name: (N,)}, (N,)."""
+    rows, names = mesh_rows(errors, rarity, tuple(errors)), tuple(errors)
+    return as_floats(mesh_averages(rows, names, rows.new_ones(1, len(rows))), len(rows))
 
 
-def accumulate(
-    pred: Tensor, target: Tensor, bins: Tensor, size: int, measures: Sequence[Measure]
+def bin_sums(
+    kind: Binned,
+    pred: Array,
+    target: Array,
+    mask: Array | None = None,
+    per_sample: bool = False,
 ) -> Tensor:
-    """(N,), (N,), (N,) -> (1 + M, B): the counts n_b, then S_b of each measure."""
-    count = bin_sums(torch.ones_like(target), bins, size)
-    sums = [bin_sums(measure.error(pred, target), bins, size) for measure in measures]
-    return torch.stack([count, *sums])
+    """Counts n_b, then S_b of each measure: labels of any shape -> (1 + M, B).
 
-
-def sample_sums(
-    pred: Tensor, target: Tensor, sample: Tensor, bins: Tensor, sizes: tuple[int, int], measures
-) -> Tensor:
-    """The same for each sample alone, which may have several labels (pixels).
-
-    (n,) labels, each of a sample and in a bin; sizes = (N, B) -> (N, 1 + M, B).
+    With `per_sample`, the sums of each entry of the first axis, which may hold several labels
+    (pixels): (n, 1 + M, B).
     """
-    samples, size = sizes
-    sums = accumulate(pred, target, sample * size + bins, samples * size, measures)
-    return sums.unflatten(1, (samples, size)).transpose(0, 1)
-
-
-def finalise(totals: Tensor, shots: Tensor, measures: Sequence[Measure]) -> Report:
-    """(1 + M, B), (B,) -> {"mae", "mae_many", ..., "bmae", "bmae_many", ...}."""
-    count, *sums = totals
-    require_samples(int(count.sum()))
-    groups = shot_members(shots.to(totals.device))
-    report = {}
-    for measure, total in zip(measures, sums, strict=True):
-        averages = {"": plain, "b": balanced} if measure.balanced else {"": plain}
-        for prefix, average in averages.items():
-            for suffix, members in groups.items():
-                value = average(total[members], count[members], measure.undo)
-                report[f"{prefix}{measure.name}{suffix}"] = float(value)
-    return report
-
-
-def require_samples(count: int) -> None:
-    """A report over nothing is a mistake, though a group of it, or a batch, may well be empty."""
-    if count == 0:
-        raise ValueError(
-            "a report needs at least one sample; got none. Check the split and the mask."
-        )
-
-
-def age_totals(pred: Array, target: Array) -> Tensor:
-    """Years (N,) or (N, 1), twice -> (1 + M, 201)."""
-    p, t = paired(pred, target)
-    return accumulate(p, t, age_bins(t), MAX_AGE + 1, AGE)
-
-
-def depth_totals(pred: Array, target: Array, mask: Array | None = None) -> Tensor:
-    """Metres, any shape, twice, and the pixels to keep -> (1 + M, 100)."""
     p, t = paired(pred, target, mask)
-    return accumulate(p, t, depth_bins(t), DEPTH_BINS, DEPTH)
+    bins, samples = kind.bins(t), 1
+    if per_sample:
+        samples, *rest = torch.as_tensor(target).shape
+        sample = torch.arange(samples).repeat_interleave(math.prod(rest))
+        kept = sample if mask is None else sample[torch.as_tensor(mask).flatten().cpu() != 0]
+        bins = kept.to(t.device) * kind.size + bins
+    values = [torch.ones_like(t), *(measure.error(p, t) for measure in kind.measures)]
+    size = samples * kind.size
+    sums = torch.stack([value.new_zeros(size).index_add(0, bins, value) for value in values])
+    return sums.unflatten(1, (samples, kind.size)).transpose(0, 1) if per_sample else sums
+
+
+def average(
+    total: Tensor, count: Tensor, balanced: bool, undo: Callable[[Tensor], Tensor] = torch.clone
+) -> Tensor:
+    """Plain or balanced mean over the bins: (..., B), (..., B) -> (...)."""
+    if not balanced:
+        return undo(total.sum(-1) / count.sum(-1))
+    seen = count > 0
+    return torch.where(seen, undo(total / count), 0).sum(-1) / seen.sum(-1)
+
+
+def shot_averages(totals: Tensor, shots: Tensor, measures: Sequence[Measure]) -> dict[str, Tensor]:
+    """(1 + M, ..., B), (B,) -> {"mae", "mae_many", ..., "bmae", "bmae_many", ...: (...)}."""
+    count, *sums = totals
+    groups = shot_members(shots.to(totals.device))
+    return {
+        f"{'b' * balanced}{measure.name}{suffix}": average(
+            total[..., members], count[..., members], balanced, measure.undo
+        )
+        for measure, total in zip(measures, sums, strict=True)
+        for balanced in (False, True)[: 1 + measure.balanced]
+        for suffix, members in groups.items()
+    }
 
 
 def mesh_rows(errors: Mapping[str, Array], rarity: Array, names: Sequence[str]) -> Tensor:
@@ -156,36 +167,46 @@ def mesh_rows(errors: Mapping[str, Array], rarity: Array, names: Sequence[str]) 
     return torch.stack(columns, dim=1)
 
 
-def finalise_mesh(rows: Tensor, names: Sequence[str]) -> Report:
-    """(N, 1 + E) -> {"mpvpe", "bmpvpe", "bmpvpe_tail10", "bmpvpe_tail5", ...}.
+def mesh_averages(rows: Tensor, names: Sequence[str], weights: Tensor) -> dict[str, Tensor]:
+    """(N, 1 + E), (R, N) -> {"mpvpe", "bmpvpe", "bmpvpe_tail10", "bmpvpe_tail5", ...: (R,)}.
 
-    b... is balanced over 100 rarity regions; a tail is a plain mean over its samples.
+    b... is balanced over 100 rarity regions; a tail is a plain mean over its samples. Replicates
+    keep the regions and tails of the test set: they change how often a sample occurs, not how rare
+    it is.
     """
-    require_samples(len(rows))
-    rarity, *columns = rows.T
-    regions = rarity_regions(rarity)
-    count = bin_sums(torch.ones_like(rarity), regions, REGIONS)
+    if not len(rows):
+        return {}
+    rarity, *errors = rows.T
+    member = rows.new_zeros(len(rows), REGIONS + len(TAILS))
+    member[torch.arange(len(rows)), rarity_regions(rarity)] = 1
+    for i, percent in enumerate(TAILS, REGIONS):
+        member[rarest(rarity, percent), i] = 1
+    count = weights @ member  # (R, REGIONS + TAILS)
     report = {}
-    for name, error in zip(names, columns, strict=True):
-        total = bin_sums(error, regions, REGIONS)
-        report[name] = float(plain(total, count))
-        report[f"b{name}"] = float(balanced(total, count))
-        for percent in TAILS:
-            report[f"b{name}_tail{percent}"] = float(error[rarest(rarity, percent)].mean())
+    for name, error in zip(names, errors, strict=True):
+        total = weights @ (error[:, None] * member)
+        for balanced in (False, True):
+            mean = average(total[:, :REGIONS], count[:, :REGIONS], balanced)
+            report[f"{'b' * balanced}{name}"] = mean
+        for i, percent in enumerate(TAILS, REGIONS):
+            report[f"b{name}_tail{percent}"] = total[:, i] / count[:, i]
     return report
 
 
-def age_report(pred: Array, target: Array, train_labels: Array) -> Report:
-    """MAE, MSE and GM over all ages and per shot, and balanced over ages: (N,), (N,), (L,)."""
-    return finalise(age_totals(pred, target), age_shots(train_labels), AGE)
+def as_floats(report: Mapping[str, Tensor], samples: int | Tensor) -> Report:
+    """A report on no samples is an error, though a group or a batch may be empty."""
+    if samples == 0:
+        raise ValueError(
+            "a report needs at least one sample; got none. Check the split and the mask."
+        )
+    return {key: float(value) for key, value in report.items()}
 
 
-def depth_report(pred: Array, target: Array, mask: Array | None = None) -> Report:
-    """RMSE, MSE, MAE, abs-rel, log10, delta1-3 over pixels and per shot, plain and balanced."""
-    return finalise(depth_totals(pred, target, mask), depth_shots(), DEPTH)
+def bootstrap_weights(samples: int, replicates: int, seed: int = 0) -> Tensor:
+    """(R, N) how often each sample occurs in each replicate; the rows sum to N.
 
-
-def mesh_report(errors: Mapping[str, Array], rarity: Array) -> Report:
-    """Mean, balanced mean and tail means of each given error: {name: (N,)}, (N,)."""
-    names = tuple(errors)
-    return finalise_mesh(mesh_rows(errors, rarity, names), names)
+    They depend only on the number of samples and the seed, so models are compared on the same ones.
+    """
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(samples, np.full(samples, 1 / samples), replicates)
+    return torch.from_numpy(counts).double()

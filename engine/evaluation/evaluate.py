@@ -19,7 +19,7 @@ from engine.runs import folder as runs
 from engine.training import build
 from engine.training.batches import evaluation_loader
 from losses import WeightedLoss
-from metrics.resample import draws
+from metrics.report import bootstrap_weights
 from models.released import load
 
 
@@ -119,7 +119,8 @@ def save_draws(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
     """draws.npz: every metric on `number` draws of the test samples, (number,) each; the same draws
     for every run on the same test set.
     """
-    values = metrics.cpu().resample(torch.from_numpy(samples), draws(len(samples), number))
+    weights = bootstrap_weights(len(samples), number)
+    values = metrics.cpu().resample(torch.from_numpy(samples), weights)
     with atomic_write(path) as file:
         np.savez_compressed(file, **{key: value.numpy() for key, value in values.items()})
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from metrics import AgeMetrics, DepthMetrics, MeshMetrics, age_report, depth_report, mesh_report
-from metrics.resample import draws
+from metrics.report import bootstrap_weights as draws
 
 CLOSE = {"rel": 1e-10, "nan_ok": True}  # float64 sums in another order
 

@@ -6,7 +6,8 @@ import torch
 from scipy.stats import pearsonr, rankdata, spearmanr
 
 from metrics import SimilarityMetrics, similarity_report
-from metrics.similarity import _ranks, similarity_bins, similarity_shots
+from metrics.groups import similarity_bins, similarity_shots
+from metrics.similarity import _ranks
 
 RNG = np.random.default_rng(0)
 TRAIN = np.concatenate([np.full(101, 0.05), np.full(30, 2.25), np.full(29, 4.95)])

@@ -1,10 +1,14 @@
-"""Errors of recovered meshes in millimetres, evaluated chunk by chunk: memory is that of a chunk.
+"""Errors of recovered meshes in millimetres, computed chunk by chunk to bound the memory.
 
-    MPVPE     mean over vertices of |pred - true|, nothing aligned
-    MPJPE     the same over 14 joints of the H36M regressor, about the pelvis; PA-MPJPE aligned
+    MPVPE     mean over vertices of |pred - true|, not aligned
+    MPJPE     the same over 14 joints of the H36M regressor, relative to the pelvis
+    PA-MPJPE  MPJPE after similarity alignment
     rarity    mean over vertices of |true - mean mesh|
 
-True meshes are men's or women's (neutral where the gender is not known); the mean mesh is neutral.
+True meshes use the body of the person's gender, or the neutral one where the gender is unknown; the
+mean mesh is neutral.
+
+Shapes: n people of a batch, V vertices, E = 3 errors.
 """
 
 from pathlib import Path
@@ -28,9 +32,9 @@ class BodyMetrics(MeshMetrics):
     Arguments:
         folder: of the SMPL files.
         mean: smpl_mean_params.npz.
-        vertices: whose mesh a prediction is for MPVPE: neutral, as SPIN's authors say, or that of
+        vertices: body of a predicted mesh for MPVPE: neutral, as SPIN's authors say, or that of
             the true gender (gt), as in the released code.
-        chunk: bodies at a time.
+        chunk: bodies per chunk.
     """
 
     h36m: Tensor
@@ -47,40 +51,37 @@ class BodyMetrics(MeshMetrics):
     ):
         super().__init__(**kwargs)
         if vertices not in ("neutral", "gt"):
-            raise ValueError(f"vertices is neutral or gt, got {vertices!r}")
+            raise ValueError(f"Unknown vertices {vertices!r}; choose from neutral, gt.")
         self.convention, self.chunk = vertices, chunk
         self.bodies = nn.ModuleList([SMPL(folder, gender) for gender in GENDERS])
         pose, shape, _ = read_mean(mean)
         rotations = matrix_from_6d(pose.unflatten(-1, (24, 6)))
         with torch.no_grad():
-            mean_mesh = self._mesh(rotations[None], shape[None], torch.tensor([NEUTRAL]))
+            mean_mesh = self.mesh(rotations[None], shape[None], torch.tensor([NEUTRAL]))
         self.register_buffer("mean_mesh", mean_mesh, persistent=False)
         path = Path(folder) / "J_regressor_h36m.npy"
         table = torch.from_numpy(read_regressor(path, 17, mean_mesh.shape[1]))
         self.register_buffer("h36m", table, persistent=False)
 
     @torch.no_grad()
-    def update(self, pred: Tensor, target: Tensor) -> None:  # pyright: ignore
-        """Add a batch."""
-        for part in chunks(len(pred), self.chunk):
-            super().update(*self.errors(pred[part].float(), target[part].float()))
-
-    @torch.no_grad()
     def samples(self, pred: Tensor, target: Tensor) -> Tensor:  # pyright: ignore
-        """(n, 1 + E) rarity and errors."""
-        parts = chunks(len(pred), self.chunk)
-        each = [self.errors(pred[part].float(), target[part].float()) for part in parts]
-        return torch.cat([super(BodyMetrics, self).samples(*one) for one in each])
+        """(n, 1 + E): rarity and errors."""
+        errors = [
+            super(BodyMetrics, self).samples(*self.errors(pred[part].float(), target[part].float()))
+            for part in chunks(len(pred), self.chunk)
+        ]
+        return torch.cat(errors)
 
     @torch.no_grad()
     def errors(self, pred: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """{"mpvpe", "mpjpe", "pa_mpjpe": (n,)} and the rarity (n,), in millimetres."""
-        true, gender = split_target(target), split_target(target)["gender"][:, 0].long()
+        true = split_target(target)
+        gender = true["gender"][:, 0].long()
         rotations, shape = pred[:, :216].unflatten(1, (24, 3, 3)), pred[:, 216:226]
-        neutral = self._mesh(rotations, shape, torch.full_like(gender, NEUTRAL))
-        truth = self._mesh(true["pose"].unflatten(1, (24, 3, 3)), plausible_shape(true), gender)
-        own = self.convention == "gt"
-        compared = self._mesh(rotations, shape, gender) if own else neutral
+        neutral = self.mesh(rotations, shape, torch.full_like(gender, NEUTRAL))
+        truth = self.mesh(true["pose"].unflatten(1, (24, 3, 3)), plausible_shape(true), gender)
+        gendered = self.convention == "gt"
+        compared = self.mesh(rotations, shape, gender) if gendered else neutral
         joints, true_joints = self._joints(neutral), self._joints(truth)
         found = {
             "mpvpe": mean_distance(compared, truth),
@@ -90,8 +91,8 @@ class BodyMetrics(MeshMetrics):
         rarity = mean_distance(truth, self.mean_mesh.expand(len(truth), -1, -1))
         return {name: 1000 * error for name, error in found.items()}, 1000 * rarity
 
-    def _mesh(self, rotations: Tensor, shape: Tensor, gender: Tensor) -> Tensor:
-        """(n, 24, 3, 3), (n, 10), (n,) -> (n, V, 3), each of its gender."""
+    def mesh(self, rotations: Tensor, shape: Tensor, gender: Tensor) -> Tensor:
+        """Vertices (n, V, 3) of the gendered bodies: (n, 24, 3, 3), (n, 10), (n,)."""
         vertices = shape.new_zeros(len(gender), len(self.bodies[0].body.v_template), 3)  # pyright: ignore
         for code in gender.unique().tolist():
             rows = gender == code
@@ -99,6 +100,6 @@ class BodyMetrics(MeshMetrics):
         return vertices
 
     def _joints(self, vertices: Tensor) -> Tensor:
-        """(n, V, 3) -> (n, 14, 3), about the pelvis."""
+        """(n, V, 3) -> (n, 14, 3), relative to the pelvis."""
         joints = self.h36m @ vertices
         return (joints - joints[:, :1])[:, EVALUATED]

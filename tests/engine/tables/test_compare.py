@@ -14,7 +14,7 @@ from engine.runs.run import CONFIGS, composed, first_stage, run
 from engine.tables import compare as comparison
 from engine.tables import cost
 from engine.tables.intervals import over_seeds
-from metrics.resample import draws
+from metrics.report import bootstrap_weights
 from tests import process
 from tests.engine import tiny
 
@@ -106,7 +106,7 @@ def test_rows_are_compared_with_the_baselines(faces: Path, tmp_path: Path):
         np.load(Path(table["runs"]["Vanilla"][0]) / "predictions.npz")[f"test_{name}"]
         for name in ("pred", "target")
     )
-    often = draws(len(target), 1000)[7].numpy().astype(int)
+    often = bootstrap_weights(len(target), 1000)[7].numpy().astype(int)
     expected = np.abs(pred - target).repeat(often, axis=0).mean()
     assert table["draws"]["Vanilla"]["mae"][7] == pytest.approx(expected, rel=1e-6)
 
