@@ -1,14 +1,15 @@
-"""Draw the mini datasets in the on-disk formats of the real ones: see configs/prepare_mini.yaml."""
+"""Generate the mini datasets in the on-disk formats of the real ones: see
+configs/prepare_mini.yaml."""
 
 from command import command
 from omegaconf import DictConfig
 
-from synthetic.mini.generate import draw
+from engine.benchmarks.mini import generate
 
 
 @command("prepare_mini")
 def main(cfg: DictConfig) -> None:
-    draw(cfg)
+    generate(cfg)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from command import command
 from omegaconf import DictConfig
 
-from synthetic.benchmark.table import reproduce
+from engine.benchmarks.synthetic import reproduce
 
 
 @command("synthetic")

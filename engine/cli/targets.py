@@ -63,7 +63,7 @@ LIST = {
         "engine.benchmarks.bodies.poses": "Coordinates",
         "engine.tables.tradeoff": "draw",
         "numpy": "arange linspace",
-        "synthetic.benchmark.table": "part",
+        "engine.benchmarks.synthetic": "part",
     },
 }
 KINDS = {

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from engine import CONFIGS, RESULTS
+from engine.benchmarks import mini
 from engine.cli import targets
 from engine.processes.parts import Part, Plan, Reach, clock, displayed, work_through
 from engine.runs import records
@@ -21,7 +22,6 @@ from engine.tables import make, report
 from engine.tables import table as tables
 from engine.tables.compare import expanded
 from engine.tables.report.gather import table_configs
-from synthetic.mini import generate as mini
 
 PRESETS = {"mini": "laptop", "real": "paper"}
 RESTORE = "It is part of the repository: git checkout results restores it."
@@ -60,7 +60,7 @@ def parts(cfg: DictConfig) -> tuple[list[Part], list[str]]:
         drawn |= {benchmark.get("mini")} - {None}
         made.append(table_part(cfg, table, overrides, seen))
     if cfg.data == "mini" and drawn:
-        seconds = cfg.seconds.prepare * len(drawn) / len(mini.DRAW)
+        seconds = cfg.seconds.prepare * len(drawn) / len(mini.GENERATORS)
         made.insert(0, Part("mini datasets", seconds, lambda _: prepare(cfg, drawn)))
     return made, skipped
 
@@ -117,7 +117,7 @@ def jobs(cfg: DictConfig) -> int:
 def prepare(cfg: DictConfig, wanted: set[str]) -> None:
     own = composed("prepare_mini", list(cfg.prepare))
     own.draw = [name for name in own.draw if name in wanted]
-    mini.draw(own)
+    mini.generate(own)
 
 
 def table_part(cfg: DictConfig, table: DictConfig, overrides: list[str], seen: set[str]) -> Part:

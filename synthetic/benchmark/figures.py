@@ -1,12 +1,11 @@
-"""The paper's synthetic figures. A plot is a function (data, ax) -> ax; one colour per method.
+"""The paper's synthetic figures, from finished jobs.
 
-P: problems; S: seeds; n: points.
+S: seeds; n: points; F: inputs; D: label dimensions.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import torch
 from matplotlib.artist import Artist
@@ -14,87 +13,156 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from engine.tables.plots import STYLE, colour, save
 from synthetic.benchmark.jobs import Job
-from synthetic.benchmark.problems import Problem, Split, make_splits
+from synthetic.benchmark.problems import NONLINEAR, SKEWS, Problem, Split, make_splits
 
 NAMES = {
     "Vanilla": "Least squares",
     "Reweight": "Re-weighting",
     "GAI (true noise)": "Balanced MSE (GAI)",
 }
+LOW_TO_HIGH = SKEWS[::-1]
 
 
-class Fit:
-    """The trained lines of one method on one problem: weight (S, D, F), bias (S, D)."""
+class Figures:
+    """Plots of the problems that all methods in NAMES have finished.
 
-    def __init__(self, method: str, weight: np.ndarray, bias: np.ndarray):
-        self.method, self.weight, self.bias = method, weight, bias
+    `colour` maps a method's name to its colour.
+    """
 
-    def __call__(self, x: torch.Tensor, seed: int = 0) -> np.ndarray:
+    def __init__(self, jobs: Sequence[Job], colour: Callable[[str], str]):
+        self.colour = colour
+        self.jobs: dict[Problem, Job] = {}
+        self.fits: dict[Problem, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+        for job in jobs:
+            if job.method in NAMES:
+                result = job.result()
+                for i, problem in enumerate(job.problems):
+                    self.jobs[problem] = job
+                    fit = result["weight"][i], result["bias"][i]  # (S, D, F), (S, D)
+                    self.fits.setdefault(problem, {})[job.method] = fit
+
+    def has(self, problem: Problem) -> bool:
+        return set(NAMES) <= set(self.fits.get(problem, ()))
+
+    def predict(self, problem: Problem, method: str, x: torch.Tensor, seed: int = 0) -> np.ndarray:
         """(n, F) -> (n, D)."""
-        return x.numpy() @ self.weight[seed].T + self.bias[seed]
+        weight, bias = self.fits[problem][method]
+        return x.numpy() @ weight[seed].T + bias[seed]
+
+    def splits(self, problem: Problem, count: int | None = None) -> dict[str, Split]:
+        """Data of the first seed; with `count`, that many pairs, for smooth densities."""
+        job = self.jobs[problem]
+        sizes = count or job.training.samples, count or job.training.held_out
+        return make_splits(problem, job.seeds[0], *sizes)
+
+    def plot_lines(self, problem: Problem, train: Split, ax: Axes) -> Axes:
+        """Plot the training points, the oracle and every method's curve over the label range."""
+        low, high = problem.range
+        y = torch.linspace(low, high, 200)[:, None]
+        x = problem.inverse(y, torch.eye(2))
+        style = {"s": 3, "c": self.colour("Train"), "alpha": 0.4, "lw": 0}
+        ax.scatter(train.x[:, 0], train.y[:, 0], **style, label="Training data")
+        ax.plot(x[:, 0], y[:, 0], c=self.colour("Oracle"), lw=2.5, label="Oracle")
+        for method, label in NAMES.items():
+            pred = self.predict(problem, method, problem.features(x))[:, 0]
+            ax.plot(x[:, 0], pred, c=self.colour(method), lw=1.6, label=label)
+        margin = 0.05 * float(x.max() - x.min())
+        ax.set(xlabel="x", ylabel="y", ylim=(low - 1, high + 1))
+        ax.set_xlim(float(x.min()) - margin, float(x.max()) + margin)
+        return ax
+
+    def plot_marginals(self, problem: Problem, train: Split, test: Split, ax: Axes) -> Axes:
+        """Plot histograms of training labels, test labels and each method's predictions."""
+        low, high = problem.range
+        filled: dict[str, Any] = {"bins": np.linspace(low, high, 41), "density": True}
+        step: dict[str, Any] = filled | {"histtype": "step"}
+        style = {"color": self.colour("Train"), "alpha": 0.45, "label": "Training labels"}
+        ax.hist(train.y[:, 0], **filled, **style)
+        ax.hist(test.y[:, 0], **step, color=self.colour("Test"), lw=1.5, label="Test labels")
+        for method, label in NAMES.items():
+            pred = self.predict(problem, method, test.x)[:, 0]
+            ax.hist(pred, **step, color=self.colour(method), lw=1.4, label=label)
+        ax.set(xlabel="label", ylabel="density", xlim=(low, high), ylim=(0, 1.0))
+        return ax
+
+    def skews(self) -> Figure | None:
+        """Fig. 2: lines and marginals, three skews from low to high, for both distributions."""
+        families = "normal", "exponential"
+        if not all(self.has(Problem(f, skew)) for f in families for skew in LOW_TO_HIGH):
+            return None
+        figure = Figure(figsize=(12, 7.5), layout="constrained")
+        axes = figure.subplots(3, 4)
+        for row, skew in enumerate(LOW_TO_HIGH):
+            for pair, family in enumerate(families):
+                problem = Problem(family, skew)
+                data = self.splits(problem)
+                left, right = axes[row, 2 * pair], axes[row, 2 * pair + 1]
+                self.plot_lines(problem, data["train"], left)
+                self.plot_marginals(problem, data["train"], data["test"], right)
+                left.set_title(f"{family.capitalize()}, {skew} skew")
+                right.set_title("marginal label distribution")
+        add_legend(figure, axes[0, 1], axes[0, 0])
+        return figure
+
+    def surfaces(self) -> Figure | None:
+        """Fig. 3: predictions on a uniform test set in two dimensions."""
+        problems = [p for p in (Problem("mvn", skew) for skew in LOW_TO_HIGH) if self.has(p)]
+        if not problems:
+            return None
+        figure = Figure(figsize=(12, 2.6 * len(problems)))
+        for row, problem in enumerate(problems):
+            data = self.splits(problem, count=500_000)
+            panels = {"Training labels": (data["train"].y.numpy(), "Train")}
+            for method, label in NAMES.items():
+                panels[label] = self.predict(problem, method, data["test"].x), method
+            panels["Test labels"] = data["test"].y.numpy(), "Test"
+            for column, (title, (points, name)) in enumerate(panels.items()):
+                index = row * len(panels) + column + 1
+                ax = figure.add_subplot(len(problems), len(panels), index, projection="3d")
+                plot_surface(points, title if row == 0 else "", self.colour(name), ax)
+                if column == 0:
+                    style = {"rotation": 90, "va": "center", "transform": ax.transAxes}
+                    ax.text2D(-0.08, 0.5, f"{problem.detail} skew", **style)
+        margins = {"left": 0.03, "right": 0.99, "bottom": 0.02, "top": 0.95}
+        figure.subplots_adjust(**margins, wspace=0.02, hspace=0.02)
+        return figure
+
+    def nonlinear(self) -> Figure | None:
+        """Fig. 4: four invertible nonlinear relations."""
+        problems = [p for p in NONLINEAR if self.has(p)]
+        if not problems:
+            return None
+        figure = Figure(figsize=(12, 3.2), layout="constrained")
+        axes = figure.subplots(1, len(problems), squeeze=False)[0]
+        for problem, ax in zip(problems, axes, strict=True):
+            self.plot_lines(problem, self.splits(problem)["train"], ax)
+            ax.set_title(problem.detail.capitalize())
+        add_legend(figure, axes[0])
+        return figure
+
+    def seeds(self) -> Figure | None:
+        """The random-seed figure: one problem, every seed's line, one panel per method."""
+        problem = Problem("normal", "high")
+        if not self.has(problem):
+            return None
+        figure = Figure(figsize=(10, 3.2), layout="constrained")
+        axes = figure.subplots(1, len(NAMES), sharey=True)
+        low, high = problem.range
+        x = torch.linspace(low, high, 2)[:, None]
+        for (method, title), ax in zip(NAMES.items(), axes, strict=True):
+            for seed in range(len(self.jobs[problem].seeds)):
+                pred, label = self.predict(problem, method, x, seed), None if seed else "each seed"
+                ax.plot(x, pred, c=self.colour(method), lw=1, alpha=0.7, label=label)
+            ax.plot(x, x, c=self.colour("Oracle"), lw=2, ls="--", label="Oracle")
+            ax.set(title=title, xlabel="x", ylim=(low - 1, high + 1))
+            ax.legend(loc="upper left")
+        axes[0].set_ylabel("y")
+        return figure
 
 
-def fits_of(jobs: Sequence[Job]) -> dict[str, list[Fit]]:
-    """{problem name: the fits of the drawn methods}, for every problem that has all of them."""
-    found: dict[str, dict[str, Fit]] = {}
-    for job in jobs:
-        if job.method in NAMES:
-            result = job.result()
-            for i, problem in enumerate(job.problems):
-                fit = Fit(job.method, result["weight"][i], result["bias"][i])
-                found.setdefault(problem.name, {})[job.method] = fit
-    return {
-        name: [fits[method] for method in NAMES]
-        for name, fits in found.items()
-        if set(NAMES) <= set(fits)
-    }
-
-
-def regression_lines(problem: Problem, split: Split, fits: list[Fit], ax: Axes, seed=0) -> Axes:
-    """Training points, the oracle and every method's curve over the label range."""
-    low, high = problem.range
-    y = torch.linspace(low, high, 200)[:, None]
-    x = problem.inverse(y, torch.eye(2))
-    ax.scatter(
-        split.x[:, 0],
-        split.y[:, 0],
-        s=3,
-        c=colour("Train"),
-        alpha=0.4,
-        lw=0,
-        label="Training data",
-    )
-    ax.plot(x[:, 0], y[:, 0], c=colour("Oracle"), lw=2.5, label="Oracle")
-    for fit in fits:
-        pred = fit(problem.features(x), seed)[:, 0]
-        ax.plot(x[:, 0], pred, c=colour(fit.method), lw=1.6, label=NAMES[fit.method])
-    margin = 0.05 * float(x.max() - x.min())
-    ax.set(xlabel="x", ylabel="y", ylim=(low - 1, high + 1))
-    ax.set_xlim(float(x.min()) - margin, float(x.max()) + margin)
-    return ax
-
-
-def marginals(problem: Problem, split: Split, test: Split, fits: list[Fit], ax: Axes) -> Axes:
-    """Histograms of the training labels, the test labels, and what each method predicts on them."""
-    low, high = problem.range
-    edges = np.linspace(low, high, 41)
-    options = {"bins": edges, "density": True}
-    ax.hist(split.y[:, 0], **options, color=colour("Train"), alpha=0.45, label="Training labels")
-    ax.hist(
-        test.y[:, 0], **options, histtype="step", color=colour("Test"), lw=1.5, label="Test labels"
-    )
-    for fit in fits:
-        pred = fit(test.x)[:, 0]
-        ax.hist(pred, **options, histtype="step", color=colour(fit.method), lw=1.4,
-                label=NAMES[fit.method])  # fmt: skip
-    ax.set(xlabel="label", ylabel="density", xlim=(low, high), ylim=(0, 1.0))
-    return ax
-
-
-def surface(points: np.ndarray, title: str, shade: str, ax) -> Axes:
-    """The density of (n, 2) labels as a surface over the label range; heights are its own."""
+def plot_surface(points: np.ndarray, title: str, shade: str, ax) -> Axes:
+    """Plot the density of (n, 2) labels as a surface with its own scale of heights."""
     edges = np.linspace(-5, 5, 31)
     height, _, _ = np.histogram2d(*points.T, bins=[edges, edges])
     height *= len(edges[1:]) ** 2 / 100 / len(points)  # per unit of area
@@ -103,127 +171,31 @@ def surface(points: np.ndarray, title: str, shade: str, ax) -> Axes:
     options = {"cmap": shades, "vmin": 0, "edgecolor": shade, "lw": 0.15}
     ax.plot_surface(a, b, height, rstride=1, cstride=1, **options)
     ax.set_title(title, y=1.0)
-    top = max(1.3 * float(height.max()), 0.02)
-    ax.set(
-        xlim=(-5, 5), ylim=(-5, 5), zlim=(0, top), zticks=(), xticks=(-5, 0, 5), yticks=(-5, 0, 5)
-    )
+    ticks = {"zticks": (), "xticks": (-5, 0, 5), "yticks": (-5, 0, 5)}
+    ax.set(xlim=(-5, 5), ylim=(-5, 5), zlim=(0, max(1.3 * float(height.max()), 0.02)), **ticks)
     ax.set_xlabel("$y_1$", labelpad=-8)
     ax.set_ylabel("$y_2$", labelpad=-8)
     ax.tick_params(pad=-2)
     return ax
 
 
-def draw_skews(jobs: Sequence[Job], fits: dict[str, list[Fit]]) -> Figure | None:
-    """Fig. 2: lines and marginals, three skews from low to high, for both distributions."""
-    problems = {p.name: p for job in jobs for p in job.problems if p.dims == 1}
-    if not all(f"{f}_{s}" in fits for f in ("normal", "exponential") for s in ROWS):
-        return None
-    figure = Figure(figsize=(12, 7.5), layout="constrained")
-    axes = figure.subplots(3, 4)
-    for row, skew in enumerate(ROWS):
-        for pair, family in enumerate(("normal", "exponential")):
-            problem = problems[f"{family}_{skew}"]
-            data = splits_of(jobs, problem)
-            left, right = axes[row, 2 * pair], axes[row, 2 * pair + 1]
-            own = fits[problem.name]
-            regression_lines(problem, data["train"], own, left)
-            marginals(problem, data["train"], data["test"], own, right)
-            left.set_title(f"{family.capitalize()}, {skew} skew")
-            right.set_title("marginal label distribution")
-    legend_below(figure, axes[0, 1], axes[0, 0])
-    return figure
-
-
-ROWS = ("low", "moderate", "high")
-
-
-def draw_surfaces(jobs: Sequence[Job], fits: dict[str, list[Fit]]) -> Figure | None:
-    """Fig. 3: what each method predicts on a uniform test set in two dimensions."""
-    problems = {p.name: p for job in jobs for p in job.problems if p.dims == 2}
-    names = [name for name in (f"mvn_{skew}" for skew in ROWS) if name in fits]
-    if not names:
-        return None
-    figure = Figure(figsize=(12, 2.6 * len(names)))
-    for row, name in enumerate(names):
-        data = splits_of(jobs, problems[name], count=500_000)
-        panels = {"Training labels": (data["train"].y.numpy(), "Train")}
-        panels |= {NAMES[f.method]: (f(data["test"].x), f.method) for f in fits[name]}
-        panels["Test labels"] = data["test"].y.numpy(), "Test"
-        for column, (title, (points, whose)) in enumerate(panels.items()):
-            place = row * len(panels) + column + 1
-            ax = figure.add_subplot(len(names), len(panels), place, projection="3d")
-            surface(points, title if row == 0 else "", colour(whose), ax)
-            if column == 0:
-                ax.text2D(-0.08, 0.5, f"{problems[name].detail} skew", rotation=90,
-                          va="center", transform=ax.transAxes)  # fmt: skip
-    figure.subplots_adjust(left=0.03, right=0.99, bottom=0.02, top=0.95, wspace=0.02, hspace=0.02)
-    return figure
-
-
-def draw_nonlinear(jobs: Sequence[Job], fits: dict[str, list[Fit]]) -> Figure | None:
-    """Fig. 4: four invertible nonlinear relations."""
-    problems = [p for job in jobs for p in job.problems if p.family == "nonlinear"]
-    problems = list(dict.fromkeys(p for p in problems if p.name in fits))
-    if not problems:
-        return None
-    figure = Figure(figsize=(12, 3.2), layout="constrained")
-    axes = figure.subplots(1, len(problems), squeeze=False)[0]
-    for problem, ax in zip(problems, axes, strict=True):
-        regression_lines(problem, splits_of(jobs, problem)["train"], fits[problem.name], ax)
-        ax.set_title(problem.detail.capitalize())
-    legend_below(figure, axes[0])
-    return figure
-
-
-def draw_seeds(jobs: Sequence[Job], fits: dict[str, list[Fit]]) -> Figure | None:
-    """The random-seed figure: the same problem, every seed's line, a panel per method."""
-    name = "normal_high"
-    if name not in fits:
-        return None
-    problem = next(p for job in jobs for p in job.problems if p.name == name)
-    figure = Figure(figsize=(10, 3.2), layout="constrained")
-    axes = figure.subplots(1, len(NAMES), sharey=True)
-    low, high = problem.range
-    x = torch.linspace(low, high, 2)[:, None]
-    for fit, ax in zip(fits[name], axes, strict=True):
-        for seed in range(len(fit.bias)):
-            label = "each seed" if seed == 0 else None
-            ax.plot(x, fit(x, seed), c=colour(fit.method), lw=1, alpha=0.7, label=label)
-        ax.plot(x, x, c=colour("Oracle"), lw=2, ls="--", label="Oracle")
-        ax.set(title=NAMES[fit.method], xlabel="x", ylim=(low - 1, high + 1))
-        ax.legend(loc="upper left")
-    axes[0].set_ylabel("y")
-    return figure
-
-
-def legend_below(figure: Figure, *axes: Axes) -> None:
-    """One legend for all panels, of what the given ones show."""
+def add_legend(figure: Figure, *axes: Axes) -> None:
+    """Add one legend below all panels, with the entries of the given axes."""
     found: dict[str, Artist] = {}
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
-    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=len(found),
-                  markerscale=4)  # fmt: skip
+    place = {"loc": "outside lower center", "ncols": len(found), "markerscale": 4}
+    figure.legend(list(found.values()), list(found), **place)
 
 
-def splits_of(jobs: Sequence[Job], problem: Problem, count: int | None = None) -> dict[str, Split]:
-    """The data of the first seed, or `count` pairs drawn the same way, for smooth densities."""
-    job = next(job for job in jobs if problem in job.problems)
-    samples, held_out = count or job.training.samples, count or job.training.held_out
-    return make_splits(problem, job.seeds[0], samples, held_out)
-
-
-FIGURES = {
-    "skews": draw_skews,
-    "surfaces": draw_surfaces,
-    "nonlinear": draw_nonlinear,
-    "seeds": draw_seeds,
-}
-
-
-def draw_all(jobs: Sequence[Job], folder: Path) -> list[Path]:
-    """Every figure that the finished jobs allow, as <folder>/synthetic_<name>.png and .pdf."""
-    fits = fits_of(jobs)
-    with mpl.rc_context(STYLE):
-        drawn = {name: draw(jobs, fits) for name, draw in FIGURES.items()}
-        return save({name: f for name, f in drawn.items() if f is not None}, folder, "synthetic")
+def plot_all(jobs: Sequence[Job], colour: Callable[[str], str]) -> dict[str, Figure]:
+    """Return every figure that the finished jobs allow, by name."""
+    figures = Figures(jobs, colour)
+    found = {
+        "skews": figures.skews(),
+        "surfaces": figures.surfaces(),
+        "nonlinear": figures.nonlinear(),
+        "seeds": figures.seeds(),
+    }
+    return {name: figure for name, figure in found.items() if figure is not None}

@@ -1,14 +1,14 @@
-"""The benchmark as a list of jobs: one method on one family of columns, all seeds at once.
+"""One method on one family of columns with all seeds: a unit of work whose result is one file.
 
-Jobs run side by side, one thread each. A finished job is a file, so that an interrupted benchmark
-goes on where it was; its name is a hash of all that the numbers depend on.
+The file's name contains a hash of all settings that the numbers depend on, so an interrupted
+benchmark resumes with the jobs that are missing.
 """
 
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,13 +17,12 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from datasets.io.arrays import read_npz
-from datasets.io.files import atomic_write, writable
-from engine.processes.pool import side_by_side
+from datasets.io.files import atomic_write
 from synthetic.benchmark.methods import EXTRAS, METHODS, WARM, takes_batch
 from synthetic.benchmark.problems import Problem
 from synthetic.benchmark.program import Runs, State, Training
 
-VERSION = 2  # of the training program: a change that moves numbers counts it up
+VERSION = 2  # of the training program; increase it with every change that moves numbers
 FIELDS = ("loss", "mse", "weight", "bias", "sigma")
 
 
@@ -40,8 +39,8 @@ class Job:
 
     @property
     def name(self) -> str:
-        where = self.problems[0].name if len(self.problems) == 1 else self.problems[0].family
-        return f"{where} / {self.method}"
+        first = self.problems[0]
+        return f"{first.name if len(self.problems) == 1 else first.family} / {self.method}"
 
     @property
     def path(self) -> Path:
@@ -54,64 +53,48 @@ class Job:
 
     @property
     def cost(self) -> float:
-        """Roughly how long it takes, to start long jobs first."""
+        """Expected time in arbitrary units; long jobs start first."""
         step = 3 if takes_batch(self.method) else 1 if self.method == "Vanilla" else 2
         return self.training.epochs * step * len(self.problems)
 
     def run(self, report: Callable[[int], None]) -> None:
-        """Train, with curves for TensorBoard on the way, and write the file."""
+        """Train, log curves to TensorBoard, and write the file; `report` receives the epoch."""
         start = time.process_time()
         make_loss, warm = {**METHODS, **EXTRAS}[self.method], self.method in WARM
         runs = Runs(make_loss, self.problems, self.seeds, self.training, self.device, warm)
         curves = Path(self.folder) / "tensorboard" / self.path.stem
         with SummaryWriter(str(curves)) as writer:
 
-            def note(epoch: int, state: State) -> None:
+            def log(epoch: int, state: State) -> None:
                 report(epoch)
                 for i, problem in enumerate(self.problems):
                     own = slice(i * len(self.seeds), (i + 1) * len(self.seeds))
-                    writer.add_scalar(f"test_mse/{problem.name}", state.mse[own].mean(), epoch)
-                    writer.add_scalar(f"val_loss/{problem.name}", state.loss[own].mean(), epoch)
-                    writer.add_scalar(f"sigma/{problem.name}", state.sigma[own].mean(), epoch)
+                    for name in ("test_mse", "val_loss", "sigma"):
+                        values = getattr(state, name.partition("_")[2] or name)[own]
+                        writer.add_scalar(f"{name}/{problem.name}", values.mean(), epoch)
 
-            state = runs.train(note)
+            state = runs.train(log)
         arrays = {field: getattr(state, field).cpu().numpy() for field in FIELDS}
         with atomic_write(self.path) as file:
             np.savez(file, cpu_seconds=time.process_time() - start, **arrays)
 
     def result(self) -> dict[str, np.ndarray]:
-        """loss, mse, sigma (P, S), weight (P, S, D, F), bias (P, S, D): P problems, S seeds."""
-        shape = len(self.problems), len(self.seeds)
-        found = read_npz(self.path)
-        return {field: found[field].reshape(*shape, *found[field].shape[1:]) for field in FIELDS}
+        """Return loss, mse, sigma (P, S), weight (P, S, D, F), bias (P, S, D) and cpu_seconds ().
 
-    def cpu_seconds(self) -> float:
-        return float(read_npz(self.path)["cpu_seconds"])
+        P: problems; S: seeds.
+        """
+        shape, found = (len(self.problems), len(self.seeds)), read_npz(self.path)
+        arrays = {key: found[key].reshape(*shape, *found[key].shape[1:]) for key in FIELDS}
+        return {**arrays, "cpu_seconds": found["cpu_seconds"]}
 
     def finished(self) -> bool:
-        """Its file is there and whole; a damaged one is removed, to be made again."""
+        """Whether the file exists and is complete; a damaged one is removed."""
         if not self.path.is_file():
             return False
         try:
             self.result()
-            self.cpu_seconds()
         except (ValueError, KeyError) as error:
-            print(f"{self.name}: made again. {error}", file=sys.stderr)
+            print(f"{self.name}: recomputed. {error}", file=sys.stderr)
             self.path.unlink()
-        return self.path.is_file()
-
-
-def run_all(
-    jobs: Iterable[Job], workers: int, fresh: bool, report: Callable[[Job, int | None], None]
-) -> None:
-    """Run what is not finished; `report(job, epoch)` on the way, with None when the job is done."""
-    jobs = sorted(jobs, key=lambda job: -job.cost)
-    for job in jobs:
-        if fresh:
-            job.path.unlink(missing_ok=True)
-        elif job.finished():
-            report(job, None)
-    open_jobs = [job for job in jobs if not job.path.is_file()]
-    for folder in {job.path.parent for job in open_jobs}:
-        writable(folder)
-    side_by_side([job.run for job in open_jobs], workers, lambda i, at: report(open_jobs[i], at))
+            return False
+        return True

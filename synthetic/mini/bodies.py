@@ -12,7 +12,6 @@ N: people; S: side of a picture in pixels.
 """
 
 import zlib
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,13 @@ from numpy.typing import NDArray
 from models.smpl import SMPL
 from synthetic.mini.body import body, write_body
 from synthetic.mini.body_drawing import draw_person, garments
-from synthetic.mini.folder import whole_folder
+from synthetic.mini.folder import Progress, whole_folder
 from synthetic.mini.poses import draw_poses, read_poses
 
 VERSION = 1  # of the drawing; a new one makes old folders be drawn again
 DEAL = 2  # of motion capture's sequences to the sets, likewise
 SETS = {"h36m_train": 0, "coco_2014_train": 1, "3dpw_test": 2}
 TEST_SHARE = 0.25  # of the sequences of a motion-capture file
-Progress = Callable[[Iterable], Iterable]
 
 
 def write_bodies(

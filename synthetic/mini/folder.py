@@ -4,10 +4,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+Progress = Callable[[Iterable], Iterable]  # wraps a loop, e.g. tqdm
 _STAMP = "settings.json"  # the last file written; its presence means that the folder is whole
 
 

@@ -12,13 +12,11 @@ import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets import nyud2
-from engine.benchmarks import tabular
+from engine.benchmarks import mini, synthetic, tabular
 from engine.runs.run import composed, run
 from engine.speed import suites
 from engine.tables import compare, cost, make, plots, reproduce
 from scripts import table
-from synthetic.benchmark import jobs
-from synthetic.mini import generate as mini
 from tests.docs import workspace
 from tests.docs.test_commands import commands
 from tests.engine import tiny, tiny_bodies
@@ -126,7 +124,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (compare, make):
         monkeypatch.setattr(module, "configs", configs)
     monkeypatch.setattr(make, "measure", measured)
-    for module in (tabular, jobs, mini):
+    for module in (tabular, synthetic, mini):
         monkeypatch.setattr(module, "side_by_side", one_by_one)
     monkeypatch.setattr(suites, "PIXELS", 912)
     monkeypatch.setitem(plots.STYLE, "savefig.dpi", 20)

@@ -9,8 +9,8 @@ from hydra import compose, initialize_config_dir
 from datasets import nyud2
 from datasets.ages import AgeDataset, read_csv
 from datasets.nyud2 import DepthDataset
+from engine.benchmarks import mini
 from engine.benchmarks.prepare import ages, depth
-from synthetic.mini import generate as mini
 from tests.datasets.conftest import write_jpeg
 from tests.datasets.test_nyud2 import write_mat
 
@@ -96,22 +96,20 @@ def test_unknown_source(tmp_path):
 @pytest.mark.usefixtures("forked_workers")
 def test_mini_is_drawn_from_its_config(tmp_path, capsys):
     faces = [f"folder={tmp_path / 'mini'}", "images=40", "size=16"]
-    mini.draw(settings("prepare_mini", "draw=[faces]", *faces))
+    mini.generate(settings("prepare_mini", "draw=[faces]", *faces))
     rooms = [f"rooms.folder={tmp_path / 'rooms'}", "rooms.train=4", "rooms.test=2"]
-    mini.draw(settings("prepare_mini", "draw=[faces,rooms]", *faces, *rooms))
+    mini.generate(settings("prepare_mini", "draw=[faces,rooms]", *faces, *rooms))
     said = capsys.readouterr().out
     assert f"{tmp_path / 'mini'}: already there" in said
-    assert f"{tmp_path / 'rooms'}: drawn" in said
+    assert f"{tmp_path / 'rooms'}: generated" in said
     assert len(read_csv(tmp_path / "mini/imdb_wiki.csv")) == 40
-    with pytest.raises(SystemExit, match="hands unknown; choose out of bodies, faces, rooms"):
-        mini.draw(settings("prepare_mini", "draw=[hands]"))
 
 
 def test_mini_rooms_are_drawn_from_their_config(tmp_path, capsys):
     rooms = [f"rooms.folder={tmp_path / 'rooms'}", "rooms.train=4", "rooms.test=2"]
     cfg = settings("prepare_mini", *rooms)
-    mini.draw_rooms(cfg, iter)
-    mini.draw_rooms(cfg, iter)
+    print(mini.rooms(cfg, iter))
+    print(mini.rooms(cfg, iter))
     assert "already there" in capsys.readouterr().out
     assert len(DepthDataset(tmp_path / "rooms", "test", (28, 38))) == 2
 

@@ -11,11 +11,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from engine import ROOT
+from engine.benchmarks.synthetic import run_jobs, write
+from engine.tables.plots import colour, save
 from synthetic.benchmark import figures
-from synthetic.benchmark.jobs import Job, run_all
+from synthetic.benchmark.jobs import FIELDS, Job
 from synthetic.benchmark.problems import NONLINEAR, TABLE
 from synthetic.benchmark.program import Training
-from synthetic.benchmark.table import write
 from tests import process
 
 TINY = Training(2, "SGD", 1e-3, 1e-3, 0.9, 64, 64, 32, 1)
@@ -58,7 +59,7 @@ def test_a_table_beside_the_nonlinear_figure_has_every_seed(finished: list[Job],
 def test_a_finished_job_is_not_run_again(finished: list[Job]):
     before = [job.path.stat().st_mtime_ns for job in finished]
     reports = []
-    run_all(finished, 1, False, lambda job, epoch: reports.append((job, epoch)))
+    run_jobs(finished, 1, False, lambda job, epoch: reports.append((job, epoch)))
     assert [job.path.stat().st_mtime_ns for job in finished] == before
     assert all(epoch is None for _, epoch in reports)
     assert len(reports) == len(finished)
@@ -79,18 +80,18 @@ def test_a_damaged_job_is_made_again(
     def here(tasks, workers, progress):
         return [task(lambda epoch: None) for task in tasks]
 
-    monkeypatch.setattr("synthetic.benchmark.jobs.side_by_side", here)
-    run_all([job], 1, False, lambda job, epoch: None)
-    for name, array in job.result().items():
-        np.testing.assert_array_equal(array, whole[name])
-    assert f"{job.name}: made again" in capsys.readouterr().err
+    monkeypatch.setattr("engine.benchmarks.synthetic.side_by_side", here)
+    run_jobs([job], 1, False, lambda job, epoch: None)
+    for name in FIELDS:
+        np.testing.assert_array_equal(job.result()[name], whole[name])
+    assert f"{job.name}: recomputed" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("forked_workers")
 def test_jobs_run_in_processes_and_report(tmp_path: Path):
     jobs = jobs_of(tmp_path, ["Vanilla"])[:2]
     reports = []
-    run_all(jobs, 2, False, lambda job, epoch: reports.append((job.name, epoch)))
+    run_jobs(jobs, 2, False, lambda job, epoch: reports.append((job.name, epoch)))
     assert {name for name, epoch in reports if epoch is None} == {job.name for job in jobs}
     assert all(job.path.is_file() for job in jobs)
     assert list((tmp_path / "tensorboard").glob("*/events*"))
@@ -103,9 +104,9 @@ def test_a_changed_setting_is_another_job(finished: list[Job]):
 
 
 def test_figures_are_drawn_and_show_something(finished: list[Job], tmp_path: Path):
-    written = figures.draw_all(finished, tmp_path)
-    names = {f"synthetic_{name}" for name in figures.FIGURES}
-    assert {path.stem for path in written} == names
+    plotted = figures.plot_all(finished, colour)
+    assert set(plotted) == {"skews", "surfaces", "nonlinear", "seeds"}
+    written = save(plotted, tmp_path, "synthetic")
     for path in written:
         assert path.stat().st_size > 5000
         if path.suffix == ".png":
@@ -145,8 +146,8 @@ def test_the_command_writes_table_and_prints_it(tmp_path: Path):
     ("argument", "message"),
     [
         ("nonsense=1", "nonsense"),
-        ("columns=[normal_hihg]", "normal_hihg unknown; choose out of normal_high"),
-        ("methods=[GIA]", "GIA unknown; choose out of Vanilla"),
+        ("columns=[normal_hihg]", "Unknown columns normal_hihg; choose from normal_high"),
+        ("methods=[GIA]", "Unknown methods GIA; choose from Vanilla"),
         ("seeds=0", "seeds: expected"),
     ],
 )
