@@ -1,41 +1,50 @@
-r"""Run the released code beside ours on the same inputs: one line for each quantity.
+r"""Run the released code next to ours on the same inputs and print one line for each quantity.
 
     python scripts/compare_released.py balanced_mse=<clone> dir=<clone> spin=<clone> \
         mmhuman3d=<clone>
 
-The clones are the user's, of the repositories that configs/compare_released.yaml names. What is
-missing (a clone, a package that its code needs) is skipped by name. The exit code is 1 if a line
-is DIFFERENT or FAILED.
+The user clones the repositories that configs/compare_released.yaml names. A missing clone or a
+missing package of its code is skipped with a message. The exit code is 1 if a line is DIFFERENT
+or FAILED.
 """
 
 import sys
 import time
+from pathlib import Path
 
 import torch
 from command import command
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 from rich.console import Console
+from rich.table import Table
 
 from engine import ROOT
-from scripts.released import report
-from scripts.released.compare import compare
+from engine.runs import provenance
+from scripts.released.clones import commit
+from scripts.released.compare import COLUMNS, compare, publish
 
 
 @command("compare_released")
 def main(cfg: DictConfig) -> None:
-    GlobalHydra.instance().clear()  # the parts compose configs of their own
+    GlobalHydra.instance().clear()  # the comparisons compose configs
     torch.manual_seed(0)
     start = time.perf_counter()
-    found, skipped = compare(cfg.repositories, cfg.only, {"nyud2": cfg.nyud2})
-    Console(width=200 if not sys.stdout.isatty() else None).print(report.table(found))
-    for line in skipped:
-        print(f"skipped: {line}")
-    wrong = [line for line in found if not line.explained]
-    print(f"{len(found)} quantities, {len(wrong)} of them not explained")
+    lines, skipped = compare(cfg.repositories, cfg.only, {"nyud2": cfg.nyud2})
+    wrong = [line for line in lines if line["verdict"].startswith(("DIFFERENT", "FAILED"))]
+    table = Table("repository", *COLUMNS)
+    for line in lines:
+        colour = "red" if line in wrong else None
+        table.add_row(line["repository"].split("/")[-1], *line["cells"], style=colour)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    for reason in skipped:
+        print(f"skipped: {reason}")
+    print(f"{len(lines)} quantities, {len(wrong)} of them not explained")
     if cfg.publish:
-        seconds = time.perf_counter() - start
-        report.publish(report.content(found, skipped, cfg.repositories, seconds), ROOT)
+        given = [repository for repository in cfg.repositories.values() if repository.clone]
+        clones = {repository.url: commit(Path(repository.clone)) for repository in given}
+        meta = {**provenance.meta(time.perf_counter() - start), "clones": clones}
+        publish(lines, skipped, meta, ROOT)
     if wrong:
         raise SystemExit(1)
 

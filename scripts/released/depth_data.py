@@ -1,6 +1,6 @@
-"""jiawei-ren/BalancedMSE, nyud2-dir: what the network sees of a frame, and the balanced mask.
+"""jiawei-ren/BalancedMSE, nyud2-dir: the network's view of a frame, and the balanced mask.
 
-h, w: a depth map's size; metres throughout.
+Depths are in metres.
 """
 
 from pathlib import Path
@@ -17,14 +17,15 @@ from datasets import nyud2_files
 from datasets.io import nyud2_frames
 from datasets.io.arrays import read_npy
 from engine.training import build
-from scripts.released.age_data import picture
-from scripts.released.clones import Clone, Missing
-from scripts.released.depth import arguments, configured, open_clone
-from scripts.released.lines import Lines, rms
+from scripts.released.clones import Missing
+from scripts.released.depth import arguments, depth_clone
+from scripts.released.inputs import Quantities, official, picture, rms
+
+SIZES = ((480, 640), (240, 320))
 
 
 def write_frames(work: Path, side: str, height: int, width: int) -> None:
-    """Two frames in the layout of NYUD2-DIR: smooth depth with steps, as rooms have."""
+    """Write two frames in the layout of NYUD2-DIR: smooth depth with steps, as rooms have."""
     folder = work / f"nyu2_{side}"
     folder.mkdir(exist_ok=True)
     rows = []
@@ -40,74 +41,60 @@ def write_frames(work: Path, side: str, height: int, width: int) -> None:
     (work / f"nyu2_{side}.csv").write_text("".join(rows))
 
 
-def loaders(root: Path | None, work: Path, lines: Lines) -> None:
-    """What the network sees, from frames of 640 x 480 and 320 x 240."""
-    clone = open_clone(root)
-    loader = clone.load("loaddata")
-    args = arguments(data_dir=str(work))
-    for height, width in ((480, 640), (240, 320)):
+def views(root: Path, folder: Path, frames: int, titles: dict[str, tuple]) -> Quantities:
+    """Yield depth (metres) and image (standard deviations of the colours) of a frame.
+
+    titles: {title: ("train", angle, mirror) or ("test", row)}
+    """
+    loader = depth_clone(root).load("loaddata")
+    np.save(folder / "test_balanced_mask.npy", np.ones((frames, *maps.CROP), np.uint8))
+    np.save(folder / "train_depth_histogram.npy", np.ones((frames, 100), np.int64))
+    cfg = official("nyud2/vanilla", f"++paths.nyud2={folder}")
+    args = arguments(data_dir=str(folder))
+    for title, (side, *sampled) in titles.items():
+        dataset = build.dataset(cfg, side)
+        if side == "train":
+            own = augmented(dataset, *sampled)
+            theirs = released_augmented(loader.getTrainingData(args).dataset, *sampled)
+        else:
+            own, theirs = dataset[sampled[0]], loader.getTestingData(args).dataset[sampled[0]]
+        yield title.format("depth"), own["target"], theirs["depth"]
+        yield f"{title.format('image')}, rms", rms(own["input"], theirs["image"]), 0.0
+
+
+def loaders(root: Path, work: Path) -> Quantities:
+    """Frames of 640 x 480 and 320 x 240."""
+    for height, width in SIZES:
         for side in ("train", "test"):
             write_frames(work, side, height, width)
-        np.save(work / "test_balanced_mask.npy", np.ones((2, *maps.CROP), np.uint8))
-        np.save(work / "train_depth_histogram.npy", np.ones((2, 100), np.int64))
-        cfg = configured("vanilla", f"++paths.nyud2={work}")
-        for title, turn, mirror in (
-            ("", 0.0, False),
-            (", turned by 3 degrees and mirrored", 3.0, True),
-        ):
-            own = drawn(build.dataset(cfg, "train"), turn, mirror)
-            with clone.running():
-                training = loader.getTrainingData(args).dataset
-            theirs = released_drawn(clone, training, turn, mirror)
-            name = f"training {{}} from {width} x {height}{title}"
-            view(lines, name, own, theirs)
-        own = build.dataset(cfg, "test")[0]
-        with clone.running():
-            theirs = loader.getTestingData(args).dataset[0]
-        view(lines, f"test {{}} from {width} x {height}", own, theirs)
+        title = f"{{}} from {width} x {height}"
+        titles = {
+            f"training {title}": ("train", 0.0, False),
+            f"training {title}, turned by 3 degrees and mirrored": ("train", 3.0, True),
+            f"test {title}": ("test", 0),
+        }
+        yield from views(root, work, 2, titles)
 
 
-def real_frames(root: Path | None, work: Path, lines: Lines) -> None:
-    """The same on the first frames of the real NYUD2-DIR, where they are given."""
-    given = work / "nyud2"
+def real_frames(root: Path, work: Path) -> Quantities:
+    """The first frames of the real NYUD2-DIR, if its folder is given."""
+    given, some = work / "nyud2", work / "some"
     if not given.is_dir():
         raise Missing("no frames given (nyud2=<the folder of nyu2_train.csv>)")
-    clone = open_clone(root)
-    loader = clone.load("loaddata")
-    some = work / "some"
     some.mkdir()
     for side in ("train", "test"):
         rows = (given / f"nyu2_{side}.csv").read_text().splitlines(keepends=True)[:3]
         (some / f"nyu2_{side}.csv").write_text("".join(rows))
         (some / f"nyu2_{side}").symlink_to((given / f"nyu2_{side}").resolve())
-    np.save(some / "test_balanced_mask.npy", np.ones((3, *maps.CROP), np.uint8))
-    np.save(some / "train_depth_histogram.npy", np.ones((3, 100), np.int64))
-    cfg, args = configured("vanilla", f"++paths.nyud2={some}"), arguments(data_dir=str(some))
-    with clone.running():
-        training, testing = (
-            loader.getTrainingData(args).dataset,
-            loader.getTestingData(args).dataset,
-        )
-    own = drawn(build.dataset(cfg, "train"), 3.0, True)
-    name = "a real frame in training, turned and mirrored: {}"
-    view(lines, name, own, released_drawn(clone, training, 3.0, True))
-    with clone.running():
-        theirs = testing[2]
-    view(lines, "a real frame in the test: {}", build.dataset(cfg, "test")[2], theirs)
+    titles = {
+        "a real frame in training, turned and mirrored: {}": ("train", 3.0, True),
+        "a real frame in the test: {}": ("test", 2),
+    }
+    yield from views(root, some, 3, titles)
 
 
-GREY_LEVEL = 1e-4  # rms: of a spline's values, one in 30,000 is rounded to the next grey level
-
-
-def view(lines: Lines, name: str, own: dict, theirs: dict) -> None:
-    """The depth map in metres, and the image in units of the colours' standard deviation."""
-    lines.add(name.format("depth"), own["target"], theirs["depth"], 1e-5, "m")
-    difference = rms(own["input"], theirs["image"])
-    lines.add(f"{name.format('image')}, rms", difference, 0.0, GREY_LEVEL, "std")
-
-
-def drawn(dataset: Any, turn: float, mirror: bool) -> dict:
-    """Our training sample for these draws, its colours as they are."""
+def augmented(dataset: Any, turn: float, mirror: bool) -> dict:
+    """Return our training sample for this rotation and mirroring, its colours unchanged."""
 
     def rand(*size: Any, **kwargs: Any) -> torch.Tensor:
         if size in ((2,), ((2,),)):
@@ -119,88 +106,78 @@ def drawn(dataset: Any, turn: float, mirror: bool) -> dict:
         return dataset[0]
 
 
-def released_drawn(clone: Clone, dataset: Any, turn: float, mirror: bool) -> dict:
-    """Theirs."""
+def released_augmented(dataset: Any, turn: float, mirror: bool) -> dict:
+    """Return theirs."""
     for step in dataset.transform.transforms:
         if hasattr(step, "eigval"):
             step.eigval = torch.zeros(3)
     angle = lambda low, high: turn if high == maps.ANGLE else 0.0  # noqa: E731
-    with (
-        clone.running(),
-        mock.patch("random.uniform", angle),
-        mock.patch("random.random", return_value=0.0 if mirror else 1.0),
-    ):
+    coin = mock.patch("random.random", return_value=0.0 if mirror else 1.0)
+    with mock.patch("random.uniform", angle), coin:
         return dataset[0]
 
 
-def colours(root: Path | None, work: Path, lines: Lines) -> None:
-    """Lighting and the three jitters, for the same draws in two orders."""
-    clone = open_clone(root)
-    steps = clone.load("nyu_transform")
+def colours(root: Path, work: Path) -> Quantities:
+    """Lighting and the three jitters, for the same random numbers in two orders."""
+    clone = depth_clone(root)
+    steps, loader = clone.load("nyu_transform"), clone.load("loaddata")
+    with (
+        mock.patch.object(loader, "depthDataset", SimpleNamespace),
+        mock.patch.object(loader, "DataLoader", lambda dataset, *args, **kwargs: dataset),
+    ):
+        training = loader.getTrainingData(arguments(data_dir="."))
+    kinds = (steps.Lighting, steps.ColorJitter, steps.Normalize)
     image = picture(*maps.CROP)
-    found: list[list[torch.Tensor]] = []
     alphas, lights = [0.3, -0.25, 0.1], torch.tensor([0.05, -0.08, 0.11])
+    own, theirs = [], []
     for order in ([0, 1, 2], [2, 0, 1]):
-        draws = {
+        sampled = {
             "randperm": lambda n, o=order: torch.tensor(o),
             "rand": lambda n: torch.tensor([(1 - alpha / maps.JITTER) / 2 for alpha in alphas]),
             "randn": lambda n: lights / maps.LIGHTING,
         }
-        with mock.patch.multiple(torch, **draws):
+        with mock.patch.multiple(torch, **sampled):
             matrix = maps.random_colours(image.reshape(-1, 3).mean(0) / 255)
-        found.append([maps.to_tensor(image, matrix)])
-        fill = lambda tensor, *args: tensor.copy_(lights)  # noqa: E731
-        tensor = torch.from_numpy(image).permute(2, 0, 1).float() / 255
-        loader = clone.load("loaddata")
+        own.append(maps.to_tensor(image, matrix))
+        sample = {"image": torch.from_numpy(image).permute(2, 0, 1).float() / 255, "depth": None}
         with (
-            clone.running(),
             mock.patch("random.uniform", side_effect=alphas),
-            mock.patch.object(torch, "randperm", draws["randperm"]),
-            mock.patch.object(torch.Tensor, "normal_", fill),
-            mock.patch.object(loader, "depthDataset", SimpleNamespace),
-            mock.patch.object(loader, "DataLoader", lambda dataset, *args, **kwargs: dataset),
+            mock.patch.object(torch, "randperm", sampled["randperm"]),
+            mock.patch.object(torch.Tensor, "normal_", lambda x, *args: x.copy_(lights)),
         ):
-            made = loader.getTrainingData(arguments(data_dir="."))
-            sample = {"image": tensor, "depth": None}
-            for step in made.transform.transforms:
-                if isinstance(step, (steps.Lighting, steps.ColorJitter, steps.Normalize)):
-                    sample = step(sample)
-        found[-1].append(sample["image"])
-    sides = [[row[side] for row in found] for side in (0, 1)]
-    lines.add("training image: lighting and jitter, same draws", sides[0], sides[1], 1e-5, "std")
+            for step in training.transform.transforms:
+                sample = step(sample) if isinstance(step, kinds) else sample
+        theirs.append(sample["image"])
+    yield "training image: lighting and jitter, same draws", own, theirs
 
 
-def mask(root: Path | None, work: Path, lines: Lines) -> None:
-    """The balanced test mask: the draws differ, how many pixels each bin gives does not."""
-    clone = open_clone(root)
-    script = clone.load("preprocess_nyud2")
+def mask(root: Path, work: Path) -> Quantities:
+    """The balanced test mask: the pixels are sampled differently, their number per bin is equal."""
+    script = depth_clone(root).load("preprocess_nyud2")
     rng = np.random.default_rng(1)
     metres = (0.7 + 9.3 * rng.random((3, 1, *maps.CROP)) ** 2).astype(np.float32)
     batches = [{"depth": torch.from_numpy(metres)}]
-    with clone.running(), mock.patch.object(script, "load_data", return_value=(None, batches)):
+    with mock.patch.object(script, "load_data", return_value=(None, batches)):
         script.create_balanced_testset(SimpleNamespace(data_dir=str(work)))
-    theirs = read_npy(work / "test_balanced_mask.npy")
     bins = maps.bins_of(metres[:, 0])
-    own = maps.balanced_mask(bins, seed=0)
-    counts = [np.bincount(bins[m > 0], minlength=100) for m in (own, theirs)]
-    lines.same("balanced test mask, pixels of each bin", counts[0], counts[1])
+    masks = maps.balanced_mask(bins, seed=0), read_npy(work / "test_balanced_mask.npy")
+    counts = [np.bincount(bins[m > 0], minlength=100) for m in masks]
+    yield "balanced test mask, pixels of each bin", *counts
 
 
-def histograms(root: Path | None, work: Path, lines: Lines) -> None:
+def histograms(root: Path, work: Path) -> Quantities:
     """The bins of the maps that the mask and the histogram are made from."""
-    clone = open_clone(root)
-    loader = clone.load("loaddata")
-    for height, width in ((480, 640), (240, 320)):
+    loader = depth_clone(root).load("loaddata")
+    for height, width in SIZES:
         write_frames(work, "test", height, width)
         np.save(work / "test_balanced_mask.npy", np.ones((2, *maps.CROP), np.uint8))
+        dataset = loader.getTestingData(arguments(data_dir=str(work))).dataset
         counts = []
-        with clone.running():
-            dataset = loader.getTestingData(arguments(data_dir=str(work))).dataset
-            for item in (dataset[0], dataset[1]):
-                bins = [dataset.get_bin_idx(value) for value in item["depth"].numpy().ravel()]
-                counts.append(np.bincount(bins, minlength=100))
+        for item in (dataset[0], dataset[1]):
+            bins = [dataset.get_bin_idx(value) for value in item["depth"].numpy().ravel()]
+            counts.append(np.bincount(bins, minlength=100))
         own = nyud2_files.histograms(nyud2_frames.frames(work, "test"))
-        lines.same(f"histograms of two frames of {width} x {height}", own, np.stack(counts))
+        yield f"histograms of two frames of {width} x {height}", own, np.stack(counts)
 
 
 CHECKS = (loaders, real_frames, colours, histograms, mask)

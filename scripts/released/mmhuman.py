@@ -1,7 +1,7 @@
-"""open-mmlab/mmhuman3d, the only release of IHMR: its loss terms, its mask of fits, its metrics.
+"""open-mmlab/mmhuman3d, the only release of IHMR: its loss terms and its mask of fits.
 
-mmcv and the parts of MMHuman3D that need pytorch3d are not needed: the body is the free one of the
-mini dataset, the camera of its fits a plain pinhole. N: people.
+mmcv and pytorch3d are not needed: the body is the free one of the mini dataset, the camera of its
+fits a pinhole. N: people.
 """
 
 import runpy
@@ -17,8 +17,8 @@ from datasets import ihmr
 from models.rotations import matrix_from_axis_angle
 from models.smpl import SMPL
 from scripts.released.clones import Clone
-from scripts.released.lines import Lines
-from scripts.released.spin import FLOAT32, poses, rotvec, task_of, write_body
+from scripts.released.inputs import Quantities, noisy_losses
+from scripts.released.spin import matrices, poses, rotvec, task_of, write_body
 
 BARE = [
     *("", ".models", ".models.losses", ".models.architectures", ".models.registrants", ".utils"),
@@ -55,7 +55,7 @@ class Registry:
         return self.known[options.pop("type")](**options)
 
 
-def open_clone(root: Path | None) -> Clone:
+def mmhuman_clone(root: Path) -> Clone:
     runner: Any = ModuleType("mmcv.runner")
     runner.BaseModule, runner.get_dist_info = nn.Module, lambda: (0, 1)
     runner.build_optimizer = None
@@ -99,39 +99,40 @@ class Pinhole(nn.Module):
         return torch.cat([5000 * points[..., :2] / points[..., 2:] + 112, points[..., 2:]], -1)
 
 
-def estimator(clone: Clone, root: Path, folder: Path, fits: tuple[Tensor, Tensor]) -> Any:
-    """Their estimator with the losses that their config names."""
+def estimator(clone: Clone, folder: Path, fits: tuple[Tensor, Tensor]) -> Any:
+    """Return their estimator with the losses of their config."""
     architecture = clone.load("mmhuman3d.models.architectures.mesh_estimator")
     smplify = clone.load("mmhuman3d.models.registrants.smplify")
     build = clone.load("mmhuman3d.models.losses.builder").build_loss
-    with clone.running():
-        config = runpy.run_path(str(root / CONFIG))
-        whole = object.__new__(architecture.ImageBodyModelEstimator)
-        nn.Module.__init__(whole)
-        for key, node in config["model"].items():
-            if key.startswith("loss_"):
-                node = {k: v for k, v in node.items() if k != "all_gather"}  # one process
-                setattr(whole, key, build(node))
-        for key in ("loss_vertex", "loss_segm_mask"):
-            setattr(whole, key, None)
-        whole.body_model_train, whole.convention = Body(folder), config["model"]["convention"]
-        whole.registration_mode = config["registration"]["mode"]
-        whole.fits_dict = type("Fits", (), {"__getitem__": lambda self, key: fits})()
-        node = config["registrant"]
-        kept = {key: node[key] for key in ("num_epochs", "stages", "keypoints2d_loss")}
-        whole.registrant = smplify.SMPLify(
-            body_model=whole.body_model_train,
-            camera=Pinhole(),
-            ignore_keypoints=node["ignore_keypoints"],
-            device=torch.device("cpu"),
-            **kept,
-        )
+    config = runpy.run_path(str(clone.folder / CONFIG))
+    whole = object.__new__(architecture.ImageBodyModelEstimator)
+    nn.Module.__init__(whole)
+    for key, node in config["model"].items():
+        if key.startswith("loss_"):
+            node = {k: v for k, v in node.items() if k != "all_gather"}  # one process
+            setattr(whole, key, build(node))
+    for key in ("loss_vertex", "loss_segm_mask"):
+        setattr(whole, key, None)
+    whole.body_model_train, whole.convention = Body(folder), config["model"]["convention"]
+    whole.registration_mode = config["registration"]["mode"]
+    whole.fits_dict = type("Fits", (), {"__getitem__": lambda self, key: fits})()
+    node = config["registrant"]
+    kept = {key: node[key] for key in ("num_epochs", "stages", "keypoints2d_loss")}
+    whole.registrant = smplify.SMPLify(
+        body_model=whole.body_model_train,
+        camera=Pinhole(),
+        ignore_keypoints=node["ignore_keypoints"],
+        device=torch.device("cpu"),
+        **kept,
+    )
     return whole
 
 
 def batch(folder: Path) -> tuple[Any, Tensor, Tensor]:
-    """The task of `preset=official`, predictions and targets: half of the people have fits,
-    of which some are bad and one is of an extreme shape, and some keypoints are not seen.
+    """Return the task of `preset=official`, predictions and targets.
+
+    Half of the people have fits, some of them bad and one with an extreme shape; some keypoints
+    are not visible.
     """
     overrides = ["experiment=ihmr/bmc", "preset=official", f"++paths.ihmr={folder}"]
     task, pred, target = task_of(overrides, folder)
@@ -142,20 +143,19 @@ def batch(folder: Path) -> tuple[Any, Tensor, Tensor]:
         confidence = torch.rand(entries.shape[:2], generator=generator)
         entries[..., -1] = confidence * (confidence > 0.2)
     true["has_smpl"][6:], true["has_fit"][6:] = 0, 1
-    strange = matrix_from_axis_angle(poses(3, seed=8).unflatten(1, (24, 3))).flatten(1)
-    true["pose"][9:] = strange
+    true["pose"][9:] = matrices(poses(3, seed=8)).flatten(1)
     true["shape"][8] = 3.5
     return task, pred, target
 
 
-def losses(root: Path | None, work: Path, lines: Lines) -> None:
-    """Their targets (which fits count) and their weighted losses, for the same people."""
-    clone, folder = open_clone(root), write_body(work)
+def losses(root: Path, work: Path) -> Quantities:
+    """Which fits are used, and the weighted losses, for the same people."""
+    clone, folder = mmhuman_clone(root), write_body(work)
     task, pred, target = batch(folder)
     true = ihmr.split_target(target)
     vectors = torch.from_numpy(np.stack([rotvec(row) for row in true["pose"]])).float()
     shape = true["shape"]
-    theirs = estimator(clone, Path(str(root)), folder, (vectors.clone(), shape.clone()))
+    theirs = estimator(clone, folder, (vectors.clone(), shape.clone()))
     keypoints = true["keypoints"].unflatten(1, (49, 3)).clone()
     keypoints[..., :2] = 112 * (keypoints[..., :2] + 1)
     joints = torch.cat([torch.zeros(12, 25, 4), true["joints"].unflatten(1, (24, 4))], 1)
@@ -174,23 +174,22 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
     pred = pred.requires_grad_()
     pose, beta, camera = pred.split((216, 10, 3), 1)
     made = {"pred_pose": pose.unflatten(1, (24, 3, 3)), "pred_shape": beta, "pred_cam": camera}
-    heard: list[Tensor] = []
+    errors: list[Tensor] = []
     evaluate = theirs.registrant.evaluate
 
-    def listen(**options: Any) -> dict:
+    def record(**options: Any) -> dict:
         found = evaluate(**options)
-        heard.append(found["keypoint2d_loss"].sum(-1).sum(-1))
+        errors.append(found["keypoint2d_loss"].sum(-1).sum(-1))
         return found
 
-    theirs.registrant.evaluate = listen
-    with clone.running():
-        targets = theirs.run_registration(made, given)
-        found = theirs.compute_losses(made, targets)
+    theirs.registrant.evaluate = record
+    targets = theirs.run_registration(made, given)
+    found = theirs.compute_losses(made, targets)
     body_joints = SMPL(folder)(true["pose"].unflatten(1, (24, 3, 3)), shape)[1]
     error = task.counting.fit_error(body_joints, true["keypoints"])
-    lines.add("IHMR, reprojection error of a static fit", error, heard[0], 1e-4)
+    yield "IHMR, reprojection error of a static fit", error, errors[0]
     own = task.known(true)
-    lines.same("IHMR, whose pose and shape count", own.numpy(), targets["valid_fit"].numpy())
+    yield "IHMR, whose pose and shape count", own.numpy(), targets["valid_fit"].numpy()
     parts = task.parts(pred, {"target": target})
     names = {"keypoints": "keypoints2d", "joints": "keypoints3d", "shape": "smpl_betas"}
     names |= {"camera": "camera", "pose": "smpl_pose"}
@@ -201,54 +200,44 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
             for term in (value, found[f"{other}_loss"])
         ]
         title = "BMC of the pose" if name == "pose" else f"loss of {name}"
-        lines.add(f"IHMR, {title}: value", sides[0][0], sides[1][0], FLOAT32)
-        lines.add(f"IHMR, {title}: gradient", sides[0][1], sides[1][1], FLOAT32)
+        yield f"IHMR, {title}: value", sides[0][0], sides[1][0]
+        yield f"IHMR, {title}: gradient", sides[0][1], sides[1][1]
     noise = task.loss.likelihood.sigma, theirs.loss_smpl_pose.noise_sigma
     terms = task.scale["pose"] * parts["pose"], found["smpl_pose_loss"]
     sides = [torch.autograd.grad(t, s)[0] for t, s in zip(terms, noise, strict=True)]
-    lines.add("IHMR, BMC of the pose: gradient to sigma", sides[0], sides[1], FLOAT32)
+    yield "IHMR, BMC of the pose: gradient to sigma", sides[0], sides[1]
 
 
-def sigma(root: Path | None, work: Path, lines: Lines) -> None:
-    """BMC on 216 numbers for other noise scales, and where 500 steps take sigma."""
-    clone, folder = open_clone(root), write_body(work)
-    theirs = clone.load("mmhuman3d.models.losses.balanced_mse_loss")
+def sigma(root: Path, work: Path) -> Quantities:
+    """BMC on 216 numbers for other noise scales, and sigma after 500 steps."""
+    theirs = mmhuman_clone(root).load("mmhuman3d.models.losses.balanced_mse_loss")
+    folder = write_body(work)
     overrides = ["experiment=ihmr/bmc", "preset=official", f"++paths.ihmr={folder}"]
-    pred, target = (
-        matrix_from_axis_angle(poses(64, seed=seed).unflatten(1, (24, 3))).flatten(1)
-        for seed in (1, 2)
-    )
+    pred, target = (matrices(poses(64, seed=seed)).flatten(1) for seed in (1, 2))
     pred = 0.3 * pred + 0.7 * target
-    found: list[list] = []
-    for start in (0.3, 1.0, 3.0, "learned"):
+
+    def ours(start: float) -> Any:
         task, *_ = task_of(overrides, folder)
-        first = 1.0 if start == "learned" else float(start)
+        loss: Any = lambda p, t: task.scale["pose"] * task.pose(p, t)  # noqa: E731
+        loss.likelihood = task.loss.likelihood
         with torch.no_grad():
-            task.loss.likelihood.sigma.fill_(first)
-        with clone.running():
-            other = theirs.BMCLossMD(first, loss_mse_weight=60, loss_debias_weight=5)
-        own = lambda p, t, o=task: o.scale["pose"] * o.pose(p, t)  # noqa: E731
-        row = []
-        for loss, noise in (
-            (own, task.loss.likelihood.sigma),
-            (other, other.noise_sigma),
-        ):
-            if start == "learned":
-                optimizer = torch.optim.Adam([noise], lr=1e-2)
-                for _ in range(500):
-                    optimizer.zero_grad()
-                    loss(pred, target).backward()
-                    optimizer.step()
-                row.append(noise.detach())
-                continue
-            moved = pred.clone().requires_grad_()
-            value = loss(moved, target)
-            row.append([value, *torch.autograd.grad(value, [moved, noise])])
-        found.append(row)
-    for part, what in enumerate(("value", "gradient to pred", "gradient to sigma")):
-        sides = [[row[side][part] for row in found[:3]] for side in (0, 1)]
-        lines.add(f"IHMR, BMC, {what}, sigma 0.3, 1, 3", sides[0], sides[1], FLOAT32)
-    lines.add("IHMR, BMC, sigma after 500 steps", found[3][0], found[3][1], 1e-4)
+            loss.likelihood.sigma.fill_(start)
+        return loss
+
+    def other(start: float) -> Any:
+        return theirs.BMCLossMD(start, loss_mse_weight=60, loss_debias_weight=5)
+
+    title = "IHMR, BMC, {}, sigma 0.3, 1, 3"
+    yield from noisy_losses(title, ours, other, (pred, target), (0.3, 1.0, 3.0))
+    own, released = ours(1.0), other(1.0)
+    noises = own.likelihood.sigma, released.noise_sigma
+    for loss, noise in zip((own, released), noises, strict=True):
+        optimizer = torch.optim.Adam([noise], lr=1e-2)
+        for _ in range(500):
+            optimizer.zero_grad()
+            loss(pred, target).backward()
+            optimizer.step()
+    yield "IHMR, BMC, sigma after 500 steps", *noises
 
 
 CHECKS = (losses, sigma)

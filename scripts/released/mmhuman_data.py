@@ -12,14 +12,13 @@ import torch
 from datasets import crops, ihmr
 from datasets.crops import View
 from datasets.io.arrays import read_npz
-from engine.runs.run import composed
 from metrics import mesh_report, pa_mpjpe
 from metrics.errors import mean_distance
 from models.rotations import matrix_from_6d
 from models.smpl import SMPL
-from scripts.released.lines import Lines, rms
-from scripts.released.mmhuman import CONFIG, Body, open_clone
-from scripts.released.spin import FLOAT32, ihmr_images, matrices, rotvec, write_body
+from scripts.released.inputs import Quantities, official, rms, settings
+from scripts.released.mmhuman import CONFIG, Body, mmhuman_clone
+from scripts.released.spin import ihmr_images, matrices, rotvec, write_body
 from scripts.released.spin_data import read_image
 
 VIEWS = {
@@ -29,16 +28,16 @@ VIEWS = {
 }
 
 
-def samples(root: Path | None, work: Path, lines: Lines) -> None:
-    """A person after their flip and affine crop, for the same draws.
+def samples(root: Path, work: Path) -> Quantities:
+    """A person after their flip and affine crop, for the same random numbers.
 
-    They mirror before they turn, we after: a mirrored person is turned the other way.
+    They mirror before they rotate, we after: a mirrored person is rotated the other way.
     """
-    clone, folder = open_clone(root), write_body(work)
+    clone, folder = mmhuman_clone(root), write_body(work)
     mmcv: Any = clone.modules["mmcv"]
     mmcv.imflip = lambda image, direction: image[:, ::-1].copy()
     transforms = clone.load("mmhuman3d.data.datasets.pipelines.transforms")
-    cfg = composed("train", ["experiment=ihmr/bmc", "preset=official"])
+    cfg = official("ihmr/bmc")
     people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
     image, box = read_image(people, 0), (people.center[0], people.scale[0])
     vector = rotvec(torch.from_numpy(people.rotations[0]).flatten())
@@ -53,33 +52,27 @@ def samples(root: Path | None, work: Path, lines: Lines) -> None:
             "smpl_global_orient": vector[:3],
             "smpl_body_pose": vector[3:].reshape(23, 3),
         }
-        with clone.running():
-            mirror = transforms.RandomHorizontalFlip(float(view.flip), "smpl_49")
-            if view.flip:
-                results = mirror(results)
-            made = transforms.MeshAffine(224)(results)
+        mirror = transforms.RandomHorizontalFlip(float(view.flip), "smpl_49")
+        if view.flip:
+            results = mirror(results)
+        made = transforms.MeshAffine(224)(results)
         own = ihmr.split_target(torch.from_numpy(ihmr.target(people, 0, view))[None])
         points = own["keypoints"].unflatten(1, (49, 3))[0]
         seen = (points[:, 2] > 0).numpy()
         pixels = 112 * (points[seen, :2] + 1)
         title = f"IHMR, loader, {name}"
-        lines.add(f"{title}: keypoints", pixels, made["keypoints2d"][seen, :2], 1e-3, "px")
-        joints = made["keypoints3d"][25:]
-        lines.add(f"{title}: 3-D joints", own["joints"], joints, 1e-5, "m")
+        yield f"{title}: keypoints", pixels, made["keypoints2d"][seen, :2]
+        yield f"{title}: 3-D joints", own["joints"], made["keypoints3d"][25:]
         pose = np.concatenate([made["smpl_global_orient"], made["smpl_body_pose"].ravel()])
         true = matrices(torch.from_numpy(pose.astype(np.float32))[None])
-        lines.add(f"{title}: pose", own["pose"], true, 1e-5, "")
+        yield f"{title}: pose", own["pose"], true
         picture = crops.crop(image, *box, view, 224, cfg.dataset.one_warp)
-        difference = rms(picture, made["img"])
-        lines.add(f"{title}: image, rms", difference, 0.0, GREY_LEVELS, "grey levels")
+        yield f"{title}: image, rms", rms(picture, made["img"]), 0.0
 
 
-GREY_LEVELS = 0.02  # OpenCV interpolates in steps of 1/32 pixel: some are rounded to the other side
-
-
-def metrics(root: Path | None, work: Path, lines: Lines) -> None:
-    """bMPVPE and its kin over rarity regions and tails."""
-    clone = open_clone(root)
+def metrics(root: Path, work: Path) -> Quantities:
+    """bMPVPE, bMPJPE and bPA-MPJPE over rarity regions and tails."""
+    clone = mmhuman_clone(root)
     errors = clone.load("mmhuman3d.core.evaluation.eval_utils")
     package = clone.modules["mmhuman3d.core.evaluation"]
     for name in ("keypoint_3d_auc", "keypoint_3d_pck", "keypoint_mpjpe", "vertice_pve"):
@@ -101,7 +94,7 @@ def metrics(root: Path | None, work: Path, lines: Lines) -> None:
     guess = joints + rng.normal(0, 60, joints.shape).astype(np.float32)
     given = {"keypoint": (guess, joints, np.ones((150, 14), bool)), "vertice": (pred, true, None)}
     itself = SimpleNamespace(_parse_result=lambda file, mode: given[mode], body_model=body)
-    with clone.imports(), clone.running(), contextlib.chdir(work):
+    with clone.imports(), contextlib.chdir(work):
         theirs = dict(dataset._report_ihmr(itself, None))
     pose = torch.from_numpy(read_npz(mean)["pose"])
     rotations = matrix_from_6d(pose.unflatten(0, (24, 6)))[None]
@@ -115,39 +108,32 @@ def metrics(root: Path | None, work: Path, lines: Lines) -> None:
     for name, key in (("bMPVPE", "mpvpe"), ("bMPJPE", "mpjpe"), ("bPA-MPJPE", "pa_mpjpe")):
         mine = [own[f"b{key}"], own[f"b{key}_tail10"], own[f"b{key}_tail5"]]
         other = [theirs[f"{name} {group}"] for group in ("All", "Tail 10%", "Tail 5%")]
-        lines.add(f"{name}: all, tail 10%, tail 5%", mine, other, FLOAT32)
+        yield f"{name}: all, tail 10%, tail 5%", mine, other
 
 
-def settings(root: Path | None, work: Path, lines: Lines) -> None:
-    """What their config of BMC says beside `preset=official`."""
-    clone = open_clone(root)
-    with clone.running():
-        theirs = runpy.run_path(str(clone.folder / CONFIG))
-    own = composed("train", ["experiment=ihmr/bmc", "preset=official"])
-    rates = theirs["optimizer"]
+def all_settings(root: Path, work: Path) -> Quantities:
+    """Their config of BMC and `preset=official`."""
+    clone, own = mmhuman_clone(root), official("ihmr/bmc")
+    theirs = runpy.run_path(str(clone.folder / CONFIG))
     transforms = clone.load("mmhuman3d.data.datasets.pipelines.transforms")
-    turned = transforms.GetRandomScaleRotation().rot_prob
-    pairs = {
-        "epochs": (own.trainer.epochs, theirs["runner"]["max_epochs"]),
-        "learning rate": (own.optim.optimizer.lr, rates["head"]["lr"]),
-        "learning rate of sigma": (own.optim.loss_lr, rates["loss_smpl_pose"]["lr"]),
-        "sigma at the start": (
-            own.loss.likelihood.sigma,
-            theirs["model"]["loss_smpl_pose"]["init_noise_sigma"],
-        ),
-        "image size": (own.dataset.size, theirs["img_res"]),
-        "share of turned pictures": (own.dataset.turned, turned),
+    used = {key: theirs[key] for key in ("runner", "optimizer", "img_res")}
+    used["pose"] = theirs["model"]["loss_smpl_pose"]
+    used["turned"] = transforms.GetRandomScaleRotation().rot_prob
+    names = {
+        "epochs": ("trainer.epochs", "runner.max_epochs"),
+        "learning rate": ("optim.optimizer.lr", "optimizer.head.lr"),
+        "learning rate of sigma": ("optim.loss_lr", "optimizer.loss_smpl_pose.lr"),
+        "sigma at the start": ("loss.likelihood.sigma", "pose.init_noise_sigma"),
+        "image size": ("dataset.size", "img_res"),
+        "share of turned pictures": ("dataset.turned", "turned"),
     }
-    mine, other = zip(*pairs.values(), strict=True)
-    lines.same(
-        f"IHMR, settings: {', '.join(pairs)}", list(map(float, mine)), list(map(float, other))
-    )
+    yield settings("IHMR, settings", own, used, names)
     shares = theirs["data"]["train"]
     names = {"h36m": "h36m", "mpi_inf_3dhp": "mpi-inf-3dhp", "lsp": "lsp-orig", "lspet": "lspet"}
     names |= {"mpii": "mpii", "coco": "coco"}
     order = [node["dataset_name"] for node in shares["configs"]]
     probabilities = [own.dataset.train[names[name]].probability for name in order]
-    lines.same("IHMR, shares of the training sets", probabilities, shares["partition"])
+    yield "IHMR, shares of the training sets", probabilities, shares["partition"]
 
 
-CHECKS = (samples, metrics, settings)
+CHECKS = (samples, metrics, all_settings)

@@ -7,14 +7,14 @@ import contextlib
 import io
 import re
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
 from smplx.utils import Struct
-from torch import nn
+from torch import Tensor, nn
 
 from datasets import crops, ihmr
 from datasets.crops import View
@@ -27,86 +27,95 @@ from metrics import pa_mpjpe
 from models import released
 from models.rotations import axis_angle_from_matrix, matrix_from_6d, matrix_from_axis_angle
 from models.smpl import EVALUATED, JOINT_MAP, SELECTED, SMPL, project, read_body
-from scripts.released.clones import Clone
-from scripts.released.lines import Lines
-from scripts.released.saved import loaded_outputs
-from scripts.released.spin_clone import load, open_clone, running
+from scripts.released.clones import MISC, Clone
+from scripts.released.inputs import Quantities
 from synthetic.mini.bodies import write_bodies
 
-FLOAT32 = 1e-5
-TURNS = (View(), View(True, (0.8, 1.1, 1.3), 0.0, 1.0), View(True, (1.0, 1.0, 1.0), 25.0, 1.15))
+VIEWS = (View(), View(True, (0.8, 1.1, 1.3), 0.0, 1.0), View(True, (1.0, 1.0, 1.0), 25.0, 1.15))
 
 
-def poses(count: int = 8, seed: int = 0) -> torch.Tensor:
+class NoPrior(nn.Module):
+    """SMPLify's pose prior, which does not change the reprojection error."""
+
+    def __init__(self, **options: Any):
+        super().__init__()
+
+    def forward(self, pose: Tensor, betas: Tensor) -> Tensor:
+        return pose.new_zeros(len(pose))
+
+
+def spin_clone(root: Path) -> Clone:
+    prior: Any = ModuleType("smplify.prior")
+    prior.MaxMixturePrior = NoPrior
+    empty = ["torchgeometry", "utils.renderer", "utils.part_utils", "tensorboardX"]
+    return Clone(root, empty=empty, given={"scipy.misc": MISC, "smplify.prior": prior})
+
+
+def poses(count: int = 8, seed: int = 0) -> Tensor:
     """(N, 72) axis-angles."""
     return 0.4 * torch.randn(count, 72, generator=torch.Generator().manual_seed(seed))
 
 
-def matrices(pose: torch.Tensor) -> torch.Tensor:
+def matrices(pose: Tensor) -> Tensor:
     """(N, 72) -> (N, 24, 3, 3)."""
     return matrix_from_axis_angle(pose.unflatten(-1, (24, 3)))
 
 
 def write_body(work: Path) -> Path:
-    """SPIN's files with a few people of the mini dataset."""
+    """Write SPIN's files with a few people of the mini dataset."""
     counts = {"h36m_train": 12, "coco_2014_train": 8, "3dpw_test": 20}
     write_bodies(work / "ihmr", counts, size=260, seed=0)
     return work / "ihmr"
 
 
 def their_body(clone: Clone, folder: Path, gender: str = "neutral") -> Any:
-    """Their SMPL, which is smplx's, filled with the arrays of ours."""
-    module, config = load(clone, "models.smpl"), load(clone, "config")
+    """Return their SMPL, which is smplx's, filled with the arrays of ours."""
+    module, config = clone.load("models.smpl"), clone.load("config")
     config.JOINT_REGRESSOR_TRAIN_EXTRA = str(folder / "J_regressor_extra.npy")
     arrays = read_body(folder / f"SMPL_{gender.upper()}.npz")
     ids = dict(zip(SELECTED, arrays.pop("vertex_ids").tolist(), strict=True))
-    with running(clone):
-        return module.SMPL("", data_struct=Struct(**arrays), vertex_ids=ids, create_transl=False)
+    return module.SMPL("", data_struct=Struct(**arrays), vertex_ids=ids, create_transl=False)
 
 
-def geometry(root: Path | None, work: Path, lines: Lines) -> None:
+def geometry(root: Path, work: Path) -> Quantities:
     """Rotations, the camera, and the orders of joints."""
-    clone = open_clone(root)
-    theirs, constants = load(clone, "utils.geometry"), load(clone, "constants")
+    clone = spin_clone(root)
+    theirs, constants = clone.load("utils.geometry"), clone.load("constants")
     generator = torch.Generator().manual_seed(0)
     six = torch.randn(200, 6, generator=generator)
     vectors = torch.randn(200, 3, generator=generator)
     points, camera = torch.randn(5, 49, 3, generator=generator), torch.rand(5, 3) + 0.4
-    with running(clone):
-        other = theirs.rot6d_to_rotmat(six), theirs.batch_rodrigues(vectors)
-        place = torch.stack([camera[:, 1], camera[:, 2], 10000 / (224 * camera[:, 0] + 1e-9)], 1)
-        eye = torch.eye(3).expand(5, 3, 3)
-        image = theirs.perspective_projection(points, eye, place, 5000.0, torch.zeros(5, 2)) / 112
-    lines.add("rotation from six numbers", matrix_from_6d(six), other[0], FLOAT32)
-    lines.add("rotation from axis and angle", matrix_from_axis_angle(vectors), other[1], FLOAT32)
-    lines.add("projection with the predicted camera", project(points, camera), image, FLOAT32)
+    other = theirs.rot6d_to_rotmat(six), theirs.batch_rodrigues(vectors)
+    place = torch.stack([camera[:, 1], camera[:, 2], 10000 / (224 * camera[:, 0] + 1e-9)], 1)
+    eye = torch.eye(3).expand(5, 3, 3)
+    image = theirs.perspective_projection(points, eye, place, 5000.0, torch.zeros(5, 2)) / 112
+    yield "rotation from six numbers", matrix_from_6d(six), other[0]
+    yield "rotation from axis and angle", matrix_from_axis_angle(vectors), other[1]
+    yield "projection with the predicted camera", project(points, camera), image
     ids = [constants.JOINT_MAP[name] for name in constants.JOINT_NAMES]
-    lines.same("49 joints among the body's", JOINT_MAP, ids)
-    lines.same("14 evaluated joints of H36M's 17", EVALUATED, constants.H36M_TO_J14)
-    lines.same("mirrored pose", crops.FLIP_POSE, constants.SMPL_JOINTS_FLIP_PERM)
-    lines.same("mirrored keypoints", crops.FLIP_49, constants.J49_FLIP_PERM)
+    yield "49 joints among the body's", JOINT_MAP, ids
+    yield "14 evaluated joints of H36M's 17", EVALUATED, constants.H36M_TO_J14
+    yield "mirrored pose", crops.FLIP_POSE, constants.SMPL_JOINTS_FLIP_PERM
+    yield "mirrored keypoints", crops.FLIP_49, constants.J49_FLIP_PERM
 
 
-def body(root: Path | None, work: Path, lines: Lines) -> None:
+def body(root: Path, work: Path) -> Quantities:
     """Vertices and joints of posed bodies."""
-    clone, folder = open_clone(root), write_body(work)
+    clone, folder = spin_clone(root), write_body(work)
     pose, shape = poses(), torch.randn(8, 10)
-    with running(clone):
-        out = their_body(clone, folder)(
-            betas=shape, body_pose=pose[:, 3:], global_orient=pose[:, :3]
-        )
+    out = their_body(clone, folder)(betas=shape, body_pose=pose[:, 3:], global_orient=pose[:, :3])
     vertices, joints = SMPL(folder)(matrices(pose), shape)
-    lines.add("SMPL, vertices", vertices, out.vertices, 1e-5, "m")
-    lines.add("SMPL, 49 joints", joints, out.joints, 1e-5, "m")
+    yield "SMPL, vertices", vertices, out.vertices
+    yield "SMPL, 49 joints", joints, out.joints
 
 
-def network(root: Path | None, work: Path, lines: Lines) -> None:
+def network(root: Path, work: Path) -> Quantities:
     """HMR, saved by their checkpoint saver and read by ours."""
-    clone, folder = open_clone(root), write_body(work)
-    hmr, saver = load(clone, "models.hmr"), load(clone, "utils.saver")
+    clone, folder = spin_clone(root), write_body(work)
+    hmr, saver = clone.load("models.hmr"), clone.load("utils.saver")
     torch.manual_seed(0)
     images = torch.randn(2, 3, 224, 224)
-    with running(clone), torch.no_grad():
+    with torch.no_grad():
         model = hmr.hmr(str(folder / "smpl_mean_params.npz"), pretrained=False)
         model(torch.randn(3, 3, 224, 224))
         theirs = model.eval()(images)
@@ -116,47 +125,46 @@ def network(root: Path | None, work: Path, lines: Lines) -> None:
             {"model": model}, {"optimizer": optimizer}, 1, 2, 64, permutation, 3
         )
     path = next(work.glob("*.pt"))
-    own = loaded_outputs(lambda: released.load(path, "spin"), images)
+    with torch.no_grad():
+        own = released.load(path, "spin")(images)
     for index, what in enumerate(("rotations", "shape", "camera")):
-        mine = own[index] if len(own) else []
-        lines.add(f"HMR from a checkpoint of their saver: {what}", mine, theirs[index], FLOAT32)
+        yield f"HMR from a checkpoint of their saver: {what}", own[index], theirs[index]
 
 
 def ihmr_images(folder: Path) -> Path:
-    """The folder that the npz's image names start from."""
+    """Return the folder that the image names in the npz are relative to."""
     name = str(read_npz(folder / "h36m_train.npz")["imgname"][0])
     return next(path for path in (folder, *folder.iterdir()) if (path / name).is_file())
 
 
-def prepared(work: Path) -> tuple[Any, Path, torch.Tensor, torch.Tensor, dict]:
-    """The task of `preset=paper`, and a batch of people with predictions (N, 229)."""
+def prepared(work: Path) -> tuple[Any, Path, Tensor, Tensor, dict]:
+    """Return the task of `preset=paper`, and people with predictions (N, 229)."""
     folder = write_body(work)
     overrides = ["experiment=ihmr/spin_rt", "preset=paper", f"++paths.ihmr={folder}"]
     task, pred, target = task_of(overrides, folder)
     return task, folder, pred, target, ihmr.split_target(target)
 
 
-def task_of(overrides: list[str], folder: Path) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    """A task without its network, predictions (N, 229) and targets (N, T)."""
+def task_of(overrides: list[str], folder: Path) -> tuple[Any, Tensor, Tensor]:
+    """Return a task without its network, predictions (N, 229) and targets (N, T)."""
     cfg = composed("train", overrides)
     people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
-    rows = [ihmr.target(people, row, TURNS[row % 3]) for row in range(12)]
+    rows = [ihmr.target(people, row, VIEWS[row % 3]) for row in range(12)]
     target = torch.from_numpy(np.stack(rows))
     generator = torch.Generator().manual_seed(1)
     true = ihmr.split_target(target)
     pose = matrices(poses(12, seed=2)).flatten(1)
     shape = true["shape"] + 0.3 * torch.randn(12, 10, generator=generator)
     camera = torch.tensor([0.9, 0.0, 0.1]) + 0.1 * torch.rand(12, 3, generator=generator)
-    labels = true["pose"].numpy()
-    loss = build._loss(cfg, labels, None)[0]
+    loss = build._loss(cfg, true["pose"].numpy(), None)[0]
     task = targets.make(cfg.task, model=nn.Identity(), loss=loss)
     return task, torch.cat([pose, shape, camera], 1), target
 
 
-def losses(root: Path | None, work: Path, lines: Lines) -> None:
+def losses(root: Path, work: Path) -> Quantities:
     """The terms of SPIN's loss, which `preset=paper` keeps."""
-    clone = open_clone(root)
-    trainer = load(clone, "train.trainer").Trainer
+    clone = spin_clone(root)
+    trainer = clone.load("train.trainer").Trainer
     task, folder, pred, target, true = prepared(work)
     parts = task.parts(pred, {"target": target})
     pose, shape, camera = pred.split((216, 10, 3), 1)
@@ -166,37 +174,36 @@ def losses(root: Path | None, work: Path, lines: Lines) -> None:
     )
     image, known = project(joints, camera), torch.ones(12)
     axis_angles = torch.from_numpy(np.stack([rotvec(row) for row in true["pose"]])).float()
-    with running(clone):
-        keypoints = true["keypoints"].unflatten(1, (49, 3))
-        points = true["joints"].unflatten(1, (24, 4))
-        theirs = {
-            "keypoints": trainer.keypoint_loss(itself, image, keypoints, 0.0, 1.0),
-            "joints": trainer.keypoint_3d_loss(itself, joints, points, known),
-        }
-        rotations = pose.unflatten(1, (24, 3, 3))
-        theirs["pose"], theirs["shape"] = trainer.smpl_losses(
-            itself, rotations, shape, axis_angles, true["shape"], known
-        )
+    keypoints = true["keypoints"].unflatten(1, (49, 3))
+    points = true["joints"].unflatten(1, (24, 4))
+    theirs = {
+        "keypoints": trainer.keypoint_loss(itself, image, keypoints, 0.0, 1.0),
+        "joints": trainer.keypoint_3d_loss(itself, joints, points, known),
+    }
+    rotations = pose.unflatten(1, (24, 3, 3))
+    theirs["pose"], theirs["shape"] = trainer.smpl_losses(
+        itself, rotations, shape, axis_angles, true["shape"], known
+    )
     for name, value in theirs.items():
-        lines.add(f"loss of {name} (preset=paper)", parts[name], value, FLOAT32)
+        yield f"loss of {name} (preset=paper)", parts[name], value
 
 
-def rotvec(row: torch.Tensor) -> np.ndarray:
+def rotvec(row: Tensor) -> np.ndarray:
     """(216,) -> (72,)."""
     return axis_angle_from_matrix(row.unflatten(0, (24, 3, 3))).flatten().numpy()
 
 
-def fits(root: Path | None, work: Path, lines: Lines) -> None:
-    """How far static fits reproject from the keypoints; a fit counts below 100 pixels^2."""
-    clone, folder = open_clone(root), write_body(work)
-    smplify, geometry = load(clone, "smplify.smplify"), load(clone, "utils.geometry")
+def fits(root: Path, work: Path) -> Quantities:
+    """Reprojection error of static fits; a fit is used below 100 pixels^2."""
+    clone, folder = spin_clone(root), write_body(work)
+    smplify, geometry = clone.load("smplify.smplify"), clone.load("utils.geometry")
     pose, shape = poses(12, seed=3), torch.randn(12, 10)
     joints = SMPL(folder)(matrices(pose), shape)[1]
     camera = torch.tensor([0.9, 0.0, 0.1]).expand(12, 3)
     seen = project(joints, camera) + 0.05 * torch.randn(12, 49, 2)
     keypoints = torch.cat([seen, torch.rand(12, 49, 1)], -1)
     made = their_body(clone, folder)
-    with running(clone), mock.patch.object(smplify, "SMPL", return_value=made):
+    with mock.patch.object(smplify, "SMPL", return_value=made):
         fitter = smplify.SMPLify(device=torch.device("cpu"))
         pixels = keypoints.clone()
         pixels[..., :2] = 112 * (pixels[..., :2] + 1)
@@ -204,18 +211,17 @@ def fits(root: Path | None, work: Path, lines: Lines) -> None:
         centre = torch.full((12, 2), 112.0)
         theirs = fitter.get_fitting_loss(pose, shape, place, centre, pixels).mean(-1)
     own = prepared(work)[0].counting.fit_error(joints, keypoints.flatten(1))
-    lines.add("reprojection error of a static fit", own, theirs, 1e-4)
+    yield "reprojection error of a static fit", own, theirs
 
 
-def evaluation(root: Path | None, work: Path, lines: Lines) -> None:
+def evaluation(root: Path, work: Path) -> Quantities:
     """Procrustes, and their whole evaluation on people in the format of 3DPW."""
-    clone, folder = open_clone(root), write_body(work)
-    utils, config = load(clone, "utils.pose_utils"), load(clone, "config")
+    clone, folder = spin_clone(root), write_body(work)
+    utils, config = clone.load("utils.pose_utils"), clone.load("config")
     a, b = np.random.default_rng(0).normal(0, 0.3, (2, 50, 14, 3))
-    with running(clone):
-        theirs = utils.reconstruction_error(a, b, reduction=None)
-    lines.add("PA-MPJPE of random joints", pa_mpjpe(a, b), theirs, FLOAT32)
-    script = load(clone, "eval")
+    theirs = utils.reconstruction_error(a, b, reduction=None)
+    yield "PA-MPJPE of random joints", pa_mpjpe(a, b), theirs
+    script = clone.load("eval")
     config.JOINT_REGRESSOR_H36M = str(folder / "J_regressor_h36m.npy")
     config.DATASET_FILES[0]["3dpw"] = str(folder / "3dpw_test.npz")
     config.DATASET_FOLDERS["3dpw"] = str(ihmr_images(folder))
@@ -224,24 +230,25 @@ def evaluation(root: Path | None, work: Path, lines: Lines) -> None:
     rotations, shape = pred[:, :216].unflatten(1, (24, 3, 3)), pred[:, 216:]
 
     class Fixed(nn.Module):
-        def forward(self, images: torch.Tensor) -> tuple:
+        def forward(self, images: Tensor) -> tuple:
             return rotations, shape, torch.zeros(len(images), 3)
 
-    said = io.StringIO()
+    printed_text = io.StringIO()
     bodies_of = mock.patch.object(script, "SMPL", lambda *a, gender="neutral", **k: made[gender])
-    with running(clone), bodies_of, contextlib.redirect_stdout(said):
-        dataset = load(clone, "datasets.base_dataset").BaseDataset(None, "3dpw", is_train=False)
+    with bodies_of, contextlib.redirect_stdout(printed_text):
+        dataset = clone.load("datasets.base_dataset").BaseDataset(None, "3dpw", is_train=False)
         script.run_evaluation(Fixed(), "3dpw", dataset, None, batch_size=20, num_workers=0)
     printed = [
-        float(x) for x in re.findall(r"(?:MPJPE|Reconstruction Error): ([\d.]+)", said.getvalue())
+        float(x)
+        for x in re.findall(r"(?:MPJPE|Reconstruction Error): ([\d.]+)", printed_text.getvalue())
     ]
     people = ihmr.read_people(folder / "3dpw_test.npz", ihmr_images(folder))
     target = np.stack([ihmr.target(people, row, View()) for row in range(20)])
     metrics = BodyMetrics(folder, folder / "smpl_mean_params.npz", "neutral", 64)
     metrics.update(torch.cat([pred, torch.zeros(20, 3)], 1), torch.from_numpy(target))
     report = metrics.compute()
-    lines.add("evaluation on 3DPW: MPJPE", report["mpjpe"], printed[-2], FLOAT32)
-    lines.add("evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], printed[-1], FLOAT32)
+    yield "evaluation on 3DPW: MPJPE", report["mpjpe"], printed[-2]
+    yield "evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], printed[-1]
 
 
 CHECKS = (geometry, body, network, losses, fits, evaluation)

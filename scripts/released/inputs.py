@@ -1,0 +1,100 @@
+"""Inputs that several comparisons share, and losses, checkpoints and settings side by side.
+
+N: samples.
+"""
+
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from engine.runs.run import composed
+from models import released
+from scripts.released.clones import Clone
+
+Quantities = Iterator[tuple[Any, ...]]  # (name, ours, theirs)
+SHOTS = {"many": "many", "medium": "median", "few": "low"}  # our names: theirs
+
+
+def age_clone(root: Path, folder: str = "imdb-wiki-dir") -> Clone:
+    return Clone(root, folder, empty=["tensorboard_logger"])
+
+
+def official(experiment: str, *overrides: str) -> Any:
+    """Return our config of an experiment with the released settings."""
+    return composed("train", [f"experiment={experiment}", "preset=official", *overrides])
+
+
+def ages(count: int = 4000, oldest: int = 120, seed: int = 0) -> np.ndarray:
+    """Return (N,) long-tailed integer ages whose tails have gaps."""
+    sampled = np.random.default_rng(seed).gamma(6.0, 6.0, count)
+    return np.clip(sampled, 0, oldest).astype(int)
+
+
+def pair(count: int = 256, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return predictions and targets (N, 1) in years."""
+    target = torch.from_numpy(ages(count, seed=seed)).float()[:, None]
+    noise = torch.randn(count, 1, generator=torch.Generator().manual_seed(seed))
+    return target * 0.8 + 8 + 6 * noise, target
+
+
+def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """Return (H, W, 3) uint8: smooth shapes with some grain, as photographs have."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (height // 20 + 2, width // 20 + 2, 3)).astype(np.uint8)
+    smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC).astype(float)
+    return np.clip(smooth + rng.normal(0, 4, smooth.shape), 0, 255).astype(np.uint8)
+
+
+def rms(ours: Any, theirs: Any) -> float:
+    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    return float(np.sqrt(np.square(a - b).mean())) if a.shape == b.shape else np.inf
+
+
+def stepped(loss: Callable, pred: Tensor, target: Tensor, sigma: Any = None) -> list:
+    """Return [value, d / d pred, d / d sigma] of a loss."""
+    pred = pred.clone().requires_grad_()
+    value = loss(pred, target)
+    value.backward()
+    return [value, pred.grad, *([] if sigma is None else [sigma.grad])]
+
+
+def noisy_losses(
+    title: str, ours: Callable, theirs: Callable, rows: tuple[Tensor, Tensor], sigmas: tuple
+) -> Quantities:
+    """Yield value and gradients of a loss, which `ours` and `theirs` make, for each sigma."""
+    sides = []
+    for make, sigma in ((ours, "likelihood.sigma"), (theirs, "noise_sigma")):
+        losses = [make(start) for start in sigmas]
+        sides.append([stepped(loss, *rows, attrgetter(sigma)(loss)) for loss in losses])
+    for index, what in enumerate(("value", "gradient to pred", "gradient to sigma")):
+        yield title.format(what), *([step[index] for step in side] for side in sides)
+
+
+def checkpoint(title: str, path: Path, layout: str, images: Tensor, theirs: Tensor) -> Quantities:
+    """Yield the outputs of a checkpoint of theirs, whose numpy scalars have two spellings."""
+    old = path.with_name(f"numpy1_{path.name}")
+    with zipfile.ZipFile(path) as before, zipfile.ZipFile(old, "w") as after:
+        for item in before.infolist():
+            content = before.read(item)
+            if item.filename.endswith("data.pkl"):
+                content = content.replace(b"numpy._core", b"numpy.core")
+            after.writestr(item, content)
+    for name, file in (("today's numpy", path), ("numpy 1", old)):
+        with torch.no_grad():
+            yield f"{title}, {name}", released.load(file, layout)(images), theirs
+
+
+def settings(title: str, own: Any, theirs: Mapping, names: dict[str, tuple[str, str]]) -> Any:
+    """Return settings of our config and theirs; names: {title: (key of ours, key of theirs)}."""
+    other = OmegaConf.create(dict(theirs))
+    mine = [OmegaConf.select(own, key) for key, _ in names.values()]
+    known = [OmegaConf.select(other, key) for _, key in names.values()]
+    return f"{title}: {', '.join(names)}", mine, known
