@@ -1,4 +1,4 @@
-"""Where does balancing pay on tables? Every CSV file of a folder, five folds, trees and networks.
+"""Compare plain, re-weighted and balanced trees and networks on every CSV file of a folder.
 
 python scripts/tabular.py folder=data/tabular
 """
@@ -19,50 +19,30 @@ from engine.tables.table import show, write
 
 
 def files(cfg: DictConfig) -> list[Path]:
-    folder = Path(cfg.folder)
-    found = {path.stem: path for path in sorted(folder.glob("*.csv"))}
+    """CSV files of the folder, or those named in `sets`."""
+    found = {path.stem: path for path in sorted(Path(cfg.folder).glob("*.csv"))}
     if not found:
         raise SystemExit(
-            f"{folder}: expected CSV files, got none. Clone antoniopedropi/"
+            f"{cfg.folder}: expected CSV files, got none. Clone antoniopedropi/"
             "Datasets-ImbalancedRegression and give folder=<its Datasets_CSV>."
         )
     wanted = list(found) if cfg.sets == "all" else [str(name) for name in cfg.sets]
     if unknown := [name for name in wanted if name not in found]:
-        raise SystemExit(f"sets: {', '.join(unknown)} unknown; choose out of {', '.join(found)}.")
+        raise SystemExit(f"Unknown sets {', '.join(unknown)}; choose from {', '.join(found)}.")
     return [found[name] for name in wanted]
-
-
-def settings(cfg: DictConfig) -> tabular.Settings:
-    return tabular.Settings(
-        folds=cfg.folds,
-        rounds=cfg.trees.rounds,
-        leaves=cfg.trees.leaves,
-        learning_rate=cfg.trees.learning_rate,
-        components=cfg.balanced.components,
-        sigmas=tuple(cfg.balanced.sigmas),
-        ranges=cfg.ranges,
-        hidden=tuple(cfg.network.hidden),
-        iterations=cfg.network.iterations,
-    )
 
 
 @command("tabular")
 def main(cfg: DictConfig) -> None:
     start, paths = time.perf_counter(), files(cfg)
     workers = (os.cpu_count() or 1) if cfg.workers == "auto" else int(cfg.workers)
-    console = Console(stderr=True)
-    try:
-        found = tabular.run_all(
-            paths, dict(cfg.targets), cfg.rows, settings(cfg), workers, console.print
-        )
-    except ValueError as error:
-        raise SystemExit(str(error)) from None
+    found = tabular.run_all(paths, cfg, workers, Console(stderr=True).print)
     meta = provenance.meta(time.perf_counter() - start)
-    numbers = {k: OmegaConf.to_container(cfg[k]) for k in ("trees", "network", "balanced")}
+    settings = {k: OmegaConf.to_container(cfg[k]) for k in ("trees", "network", "balanced")}
     table = {
         **tabular.summary(found),
         "sets": found,
-        "meta": {**meta, "rows": cfg.rows, "folds": cfg.folds, **numbers},
+        "meta": {**meta, "rows": cfg.rows, "folds": cfg.folds, **settings},
     }
     for folder in (Path(cfg.outputs), *([RESULTS] if cfg.publish else [])):
         write(table, folder, "tabular")

@@ -1,22 +1,22 @@
-"""Many tables at once: boosted trees and small networks, plain, re-weighted and balanced, on every
-fold of every set, and what their ranks say.
+"""Boosted trees and small networks, plain, re-weighted and balanced, on many tables.
 
-N: rows; M: methods; S: sets.
+N: samples; M: methods; S: sets. `cfg` is configs/tabular.yaml.
 """
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from omegaconf import DictConfig
 from scipy.stats import gaussian_kde, rankdata, skew, spearmanr, wilcoxon
 
-from datasets.tabular import TabularSet, load
+from datasets.tabular import load
 from engine.processes.pool import side_by_side
 from engine.tables.plots import colour
 from engine.tables.table import cell
@@ -27,56 +27,94 @@ from metrics.rare import rare_report
 
 METRICS = {"bmae": "bMAE", "brmse": "bRMSE", "sera": "SERA", "rmse": "RMSE"}
 PAIRS = {"Balanced (trees)": "L2 (trees)", "Balanced (network)": "L2 (network)"}
+PREDICTORS = ("skewness", "imbalance", "stretch", "foreseen_gain")  # known before balancing
+
+Sets = Mapping[str, Mapping[str, Any]]  # {set: result of run_set}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The numbers of configs/tabular.yaml."""
-
-    folds: int
-    rounds: int
-    leaves: int
-    learning_rate: float
-    components: int
-    sigmas: tuple[float, ...]
-    ranges: int
-    hidden: tuple[int, ...]
-    iterations: int
+def run_all(
+    paths: Sequence[Path], cfg: DictConfig, workers: int, log: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """{set: result of `run_set`}; the largest files start first, so that workers end together."""
+    ordered = sorted(paths, key=lambda path: -path.stat().st_size)
+    tasks = [partial(run_set, path, cfg) for path in ordered]
+    results = side_by_side(tasks, workers, lambda i, done: log(done or f"{ordered[i].stem}: done"))
+    found = {path.stem: result for path, result in zip(ordered, results, strict=True)}
+    return {name: found[name] for name in sorted(found)}
 
 
-Fit = Callable[[NDArray, NDArray], NDArray]  # training inputs and labels -> predictions
+def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str, Any]:
+    """{"errors": {method: {metric: a value per fold}}} of one set, with properties of its labels.
+
+    Errors are in standard deviations of the labels, SERA in variances.
+    """
+    data = load(path, cfg.targets.get(path.stem), cfg.rows)
+    fold = stratified_folds(data.labels, cfg.folds, seed=0)
+    spread = data.labels.std()
+    errors: dict[str, dict[str, list[float]]] = {}
+    about = {
+        "rows": len(data.labels),
+        "inputs": data.inputs.shape[1],
+        "skewness": float(skew(data.labels)),
+    }
+    for k in range(cfg.folds):
+        train, test = fold != k, fold == k
+        x, y = data.inputs[train], data.labels[train]
+        if not np.ptp(y):
+            raise ValueError(f"{path}: all labels outside of one fold are {y[0]:g}.")
+        found, residual = predictions(x, y, data.inputs[test], seed=k, cfg=cfg)
+        for method, pred in found.items():
+            report = rare_report(pred, data.labels[test], data.labels)
+            for metric in METRICS:
+                value = report[metric] / (spread**2 if metric == "sera" else spread)
+                errors.setdefault(method, {}).setdefault(metric, []).append(value)
+        if k == 0 and len(y) >= 30:
+            about |= _diagnosis(y, residual)
+        log(f"{data.name}: fold {k + 1}")
+    return {"errors": errors, **about}
+
+
+def _diagnosis(labels: NDArray, residual: NDArray) -> dict[str, float]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = diagnose(labels, residual)
+    gain = 1 - found.balanced_rmse[1] / found.balanced_rmse[0]
+    return {"imbalance": found.imbalance, "stretch": found.stretch, "foreseen_gain": gain}
 
 
 def predictions(
-    x: NDArray, y: NDArray, test: NDArray, seed: int, s: Settings
+    x: NDArray, y: NDArray, test: NDArray, seed: int, cfg: DictConfig
 ) -> tuple[dict[str, NDArray], NDArray]:
-    """{method: predictions of the test inputs}, and residuals of the plain trees on held-out rows.
+    """{method: predictions of the test inputs}, and residuals of the plain trees on held-out data.
 
-    Labels are standardised, so that a sigma means the same in every set.
+    Labels are standardised, so that a sigma means the same in every set. The sigma of the balanced
+    trees is chosen by bMAE on a held-out fifth of the training data.
     """
     center, scale = y.mean(), y.std()
     z = (y - center) / scale
-    trees = partial(_trees, seed=seed, s=s)
-    inner, outer = _holdout(z, seed)
-    residual = z[outer] - trees(x[inner], z[inner], x[outer])
+    trees = partial(_trees, seed=seed, cfg=cfg)
+    held_out = stratified_folds(z, 5, seed) == 0
+    inner = x[~held_out], z[~held_out], x[held_out]
+    residual = z[held_out] - trees(*inner)
     error = float(np.sqrt(np.mean(residual**2)))
-    tried = [max(factor * error, 1e-2) for factor in s.sigmas]
-    scores = [
-        rare_report(
-            trees(x[inner], z[inner], x[outer], objective=_balanced(z[inner], sigma, s)),
-            z[outer],
-            z,
-        )["bmae"]
-        for sigma in tried
-    ]
-    chosen = _balanced(z, tried[int(np.argmin(scores))], s)
-    edges = np.linspace(z.min(), z.max(), s.ranges + 1)
-    network = partial(BalancedRegressor, hidden=s.hidden, max_iter=s.iterations, random_state=seed)
+
+    def bmae(sigma: float) -> float:
+        pred = trees(*inner, objective=_balanced(inner[1], sigma, cfg))
+        return rare_report(pred, z[held_out], z)["bmae"]
+
+    sigma = min((max(factor * error, 1e-2) for factor in cfg.balanced.sigmas), key=bmae)
+    edges = np.linspace(z.min(), z.max(), cfg.ranges + 1)
+    network = partial(
+        BalancedRegressor,
+        hidden=tuple(cfg.network.hidden),
+        max_iter=cfg.network.iterations,
+        random_state=seed,
+    )
     found = {
         "L2 (trees)": trees(x, z, test),
         "Inverse (trees)": trees(x, z, test, weight=label_weights(z, edges, clip=(1, len(z)))),
         "DenseWeight (trees)": trees(x, z, test, weight=dense_weights(z)),
-        "Balanced (trees)": trees(x, z, test, objective=chosen),
+        "Balanced (trees)": trees(x, z, test, objective=_balanced(z, sigma, cfg)),
         "L2 (network)": network(prior="flat", sigma=1.0, power=1.0).fit(x, z).predict(test),
         "Balanced (network)": network().fit(x, z).predict(test),
     }
@@ -88,16 +126,16 @@ def _trees(
     y: NDArray,
     test: NDArray,
     seed: int,
-    s: Settings,
+    cfg: DictConfig,
     weight: NDArray | None = None,
     **options: Any,
 ) -> NDArray:
     from lightgbm import LGBMRegressor
 
     model = LGBMRegressor(
-        n_estimators=s.rounds,
-        num_leaves=s.leaves,
-        learning_rate=s.learning_rate,
+        n_estimators=cfg.trees.rounds,
+        num_leaves=cfg.trees.leaves,
+        learning_rate=cfg.trees.learning_rate,
         min_child_samples=5,
         random_state=seed,
         n_jobs=1,
@@ -107,17 +145,17 @@ def _trees(
     return np.asarray(model.fit(x, y, sample_weight=weight).predict(test))
 
 
-def _balanced(z: NDArray, sigma: float, s: Settings) -> Any:
-    components = min(s.components, len(np.unique(z)))
-    with warnings.catch_warnings():  # a mixture that stops early is a prior all the same
+def _balanced(z: NDArray, sigma: float, cfg: DictConfig) -> Any:
+    components = min(cfg.balanced.components, len(np.unique(z)))
+    with warnings.catch_warnings():  # a mixture that has not converged is still a valid prior
         warnings.simplefilter("ignore")
         prior = GaussianMixture.fit(z, components, regularisation=1e-3)
-    return objective(Gaussian(sigma), prior, learning_rate=s.learning_rate)
+    return objective(Gaussian(sigma), prior, learning_rate=cfg.trees.learning_rate)
 
 
 def dense_weights(labels: NDArray, alpha: float = 1.0, least: float = 1e-6) -> NDArray:
     """DenseWeight (Steininger et al., 2021): max(1 - alpha p'(y), least), with p' a kernel density
-    of the labels scaled to [0, 1]; their mean is one.
+    of the labels scaled to [0, 1]; normalised to mean one.
     """
     density = gaussian_kde(labels, "silverman")(labels)
     density = (density - density.min()) / max(np.ptp(density), 1e-300)
@@ -125,14 +163,8 @@ def dense_weights(labels: NDArray, alpha: float = 1.0, least: float = 1e-6) -> N
     return weights / weights.mean()
 
 
-def _holdout(labels: NDArray, seed: int) -> tuple[NDArray, NDArray]:
-    """Rows to train on and a fifth to look at, along the sorted labels."""
-    fold = stratified_folds(labels, 5, seed)
-    return np.flatnonzero(fold != 0), np.flatnonzero(fold == 0)
-
-
 def stratified_folds(labels: NDArray, folds: int, seed: int) -> NDArray[np.int64]:
-    """(N,) a fold each: of every `folds` neighbours in the sorted labels one goes to each."""
+    """(N,) the fold of each label; each run of `folds` sorted labels has one label in each fold."""
     rng = np.random.default_rng(seed)
     fold = np.empty(len(labels), np.int64)
     order = np.lexsort((rng.random(len(labels)), labels))
@@ -142,144 +174,73 @@ def stratified_folds(labels: NDArray, folds: int, seed: int) -> NDArray[np.int64
     return fold
 
 
-def run_set(
-    path: Path, target: str | None, rows: int | None, s: Settings, say: Callable
-) -> dict[str, Any]:
-    """{method: {metric: a value per fold}} of one set, errors in standard deviations of its labels
-    (SERA in variances), and what `diagnose` said of its training labels.
-    """
-    data = load(path, target, rows)
-    fold = stratified_folds(data.labels, s.folds, seed=0)
-    errors: dict[str, dict[str, list[float]]] = {}
-    advice = []
-    for k in range(s.folds):
-        train, test = fold != k, fold == k
-        x, y = data.inputs[train], data.labels[train]
-        if not np.ptp(y):
-            raise ValueError(f"{path}: but for one fold all labels are {y[0]:g}; too few others")
-        found, residual = predictions(x, y, data.inputs[test], seed=k, s=s)
-        for method, pred in found.items():
-            report = rare_report(pred, data.labels[test], data.labels)
-            units = {"sera": data.labels.std() ** 2}
-            for metric in METRICS:
-                value = report[metric] / units.get(metric, data.labels.std())
-                errors.setdefault(method, {}).setdefault(metric, []).append(value)
-        if k == 0 and len(y) >= 30:
-            advice = [_foreseen(y, residual)]
-        say(f"{data.name}: fold {k + 1}")
-    return {"errors": errors, **_about(data), **(advice[0] if advice else {})}
-
-
-def _about(data: TabularSet) -> dict[str, float]:
-    return {
-        "rows": len(data.labels),
-        "inputs": data.inputs.shape[1],
-        "skewness": float(skew(data.labels)),
-    }
-
-
-def _foreseen(labels: NDArray, residual: NDArray) -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = diagnose(labels, residual)
-    gain = 1 - found.balanced_rmse[1] / found.balanced_rmse[0]
-    return {"imbalance": found.imbalance, "stretch": found.stretch, "foreseen_gain": gain}
-
-
-def run_all(
-    paths: Sequence[Path],
-    targets: Mapping[str, str],
-    rows: int | None,
-    s: Settings,
-    workers: int,
-    say: Callable[[str], None],
-) -> dict[str, dict[str, Any]]:
-    """{set: what `run_set` found}; the largest files first, so that no worker is left alone."""
-    ordered = sorted(paths, key=lambda path: -path.stat().st_size)
-    tasks = [partial(run_set, path, targets.get(path.stem), rows, s) for path in ordered]
-    results = side_by_side(tasks, workers, lambda i, what: say(what or f"{ordered[i].stem}: done"))
-    found = {path.stem: result for path, result in zip(ordered, results, strict=True)}
-    return {name: found[name] for name in sorted(found)}
-
-
-def summary(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The table: mean errors and mean ranks over the sets, one value per fold in each cell; and
-    the tests of balanced against plain.
-    """
+def summary(sets: Sets) -> dict[str, Any]:
+    """Table of mean errors and mean ranks over the sets, with one value per fold in each cell, and
+    Wilcoxon tests of balanced against plain."""
     methods = list(next(iter(sets.values()))["errors"])
-    values = {
-        metric: np.array([[s["errors"][m][metric] for m in methods] for s in sets.values()])
-        for metric in METRICS
-    }  # (S, M, folds)
     rows: dict[str, dict[str, Any]] = {method: {} for method in methods}
+    means = {}
     for metric, title in METRICS.items():
-        ranks = rankdata(values[metric], axis=1)
+        values = np.array([[s["errors"][m][metric] for m in methods] for s in sets.values()])
+        ranks = rankdata(values, axis=1)  # (S, M, folds)
         for i, method in enumerate(methods):
-            rows[method][title] = cell(values[metric][:, i].mean(0).tolist())
+            rows[method][title] = cell(values[:, i].mean(0).tolist())
             rows[method][f"rank by {title}"] = cell(ranks[:, i].mean(0).tolist())
+            means[method, title] = values[:, i].mean(1)  # (S,)
     tests = {}
     for ours, plain in PAIRS.items():
-        for metric, title in METRICS.items():
-            a, b = (values[metric][:, methods.index(name)].mean(1) for name in (ours, plain))
+        for title in METRICS.values():
+            a, b = means[ours, title], means[plain, title]
             tests[f"{ours} against {plain}, {title}"] = {
                 "wins": int((a < b).sum()),
                 "losses": int((a > b).sum()),
                 "p": float(wilcoxon(a, b).pvalue) if (a != b).any() else None,  # pyright: ignore
                 "median_gain": float(np.median(1 - a / b)),
             }
-    return {"rows": rows, "tests": tests, "foresight": foresight(sets)}
+    return {"rows": rows, "tests": tests, "foresight": foresight(gains(sets))}
 
 
-def gains(sets: Mapping[str, Mapping[str, Any]], ours: str) -> NDArray[np.float64]:
-    """(S,) by how much balancing lowers the bRMSE, as a share of the plain one's."""
-    return np.array(
-        [
-            1 - np.mean(s["errors"][ours]["brmse"]) / np.mean(s["errors"][PAIRS[ours]]["brmse"])
-            for s in sets.values()
-        ]
-    )
+def gains(sets: Sets) -> pd.DataFrame:
+    """Predictors and relative reduction of bRMSE by balancing, for each set with a diagnosis."""
+    rows = {}
+    for name, found in sets.items():
+        if "foreseen_gain" in found:
+            brmse = {method: np.mean(of["brmse"]) for method, of in found["errors"].items()}
+            rows[name] = [abs(found["skewness"]), *(found[key] for key in PREDICTORS[1:])]
+            rows[name] += [1 - brmse[ours] / brmse[plain] for ours, plain in PAIRS.items()]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[*PREDICTORS, *PAIRS])
 
 
-def foresight(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """Rank correlations of the gain with what is known before balancing."""
-    known = {name: s for name, s in sets.items() if "foreseen_gain" in s}
-    out: dict[str, dict[str, float | None]] = {}
-    for ours in PAIRS:
-        gain = gains(known, ours)
-        for name in ("skewness", "imbalance", "stretch", "foreseen_gain"):
-            values = [abs(s[name]) if name == "skewness" else s[name] for s in known.values()]
-            found = out.setdefault(ours, {})
-            found[name], found[f"{name}_p"] = _rank_correlation(values, gain)
+def foresight(gains: Any) -> dict[str, dict[str, float | None]]:
+    """Spearman correlation of the gain with each predictor, and its p-value.
+
+    None for fewer than three sets or constant values.
+    """
+    out: dict[str, dict[str, float | None]] = {ours: {} for ours in PAIRS}
+    for ours, found in out.items():
+        for name in PREDICTORS:
+            found[name] = found[f"{name}_p"] = None
+            if len(gains) >= 3 and gains[name].nunique() > 1 and gains[ours].nunique() > 1:
+                result: Any = spearmanr(gains[name], gains[ours])
+                found[name], found[f"{name}_p"] = float(result.statistic), float(result.pvalue)
     return out
 
 
-def _rank_correlation(a: ArrayLike, b: ArrayLike) -> tuple[float | None, float | None]:
-    """Spearman's and its p-value; None where there is none, of two sets or of constants."""
-    if np.size(a) < 3 or not np.ptp(a) or not np.ptp(b):
-        return None, None
-    result: Any = spearmanr(a, b)
-    return float(result.statistic), float(result.pvalue)
-
-
-def figures(sets: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
-    """Gain against the labels' skewness, and against what `diagnose` foresaw."""
+def figures(sets: Sets) -> dict[str, Figure]:
+    """Gain against the skewness of the labels, and against the gain predicted by `diagnose`."""
     figure = Figure(figsize=(7.5, 3.2), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    known = {name: s for name, s in sets.items() if "foreseen_gain" in s}
-    colours = {"Balanced (trees)": colour("GAI"), "Balanced (network)": colour("BNI")}
-    for name, shade in colours.items():
-        gain = 100 * gains(known, name)
-        skewness = [abs(s["skewness"]) for s in known.values()]
-        foreseen = [100 * s["foreseen_gain"] for s in known.values()]
-        axes[0].scatter(skewness, gain, s=12, color=shade, label=name, alpha=0.8)
-        axes[1].scatter(foreseen, gain, s=12, color=shade, alpha=0.8)
-    for ax in axes:
+    left, right = figure.subplots(1, 2, sharey=True)
+    found: Any = gains(sets)
+    for name, shade in zip(PAIRS, (colour("GAI"), colour("BNI")), strict=True):
+        for ax, x in ((left, found["skewness"]), (right, 100 * found["foreseen_gain"])):
+            ax.scatter(x, 100 * found[name], s=12, color=shade, label=name, alpha=0.8)
+    for ax in (left, right):
         ax.axhline(0, color="#999999", linewidth=0.8)
         ax.margins(0.08)
-    axes[0].set_xscale("symlog")
-    axes[0].set_xticks(ticks := [0, 0.5, 1, 2, 5, 10, 20], [f"{tick:g}" for tick in ticks])
-    axes[0].set(xlabel="|skewness| of the labels", ylabel="gain in bRMSE [%]")
-    axes[0].set_xlim(-0.1, 1.2 * max(abs(s["skewness"]) for s in known.values()))
-    axes[1].set(xlabel="gain that diagnose foresees [%]")
-    axes[0].legend(fontsize=7)
+    left.set_xscale("symlog")
+    left.set_xticks(ticks := [0, 0.5, 1, 2, 5, 10, 20], [f"{tick:g}" for tick in ticks])
+    left.set(xlabel="|skewness| of the labels", ylabel="gain in bRMSE [%]")
+    left.set_xlim(-0.1, 1.2 * found["skewness"].max())
+    left.legend(fontsize=7)
+    right.set(xlabel="gain predicted by diagnose [%]")
     return {"gain": figure}

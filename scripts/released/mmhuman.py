@@ -190,7 +190,7 @@ def losses(root: Path, work: Path) -> Quantities:
     yield "IHMR, reprojection error of a static fit", error, errors[0]
     own = task.known(true)
     yield "IHMR, whose pose and shape count", own.numpy(), targets["valid_fit"].numpy()
-    parts = task.parts(pred, {"target": target})
+    parts = task.unweighted(pred, {"target": target})
     names = {"keypoints": "keypoints2d", "joints": "keypoints3d", "shape": "smpl_betas"}
     names |= {"camera": "camera", "pose": "smpl_pose"}
     for name, other in names.items():

@@ -166,7 +166,7 @@ def losses(root: Path, work: Path) -> Quantities:
     clone = spin_clone(root)
     trainer = clone.load("train.trainer").Trainer
     task, folder, pred, target, true = prepared(work)
-    parts = task.parts(pred, {"target": target})
+    parts = task.unweighted(pred, {"target": target})
     pose, shape, camera = pred.split((216, 10, 3), 1)
     joints = SMPL(folder)(pose.unflatten(1, (24, 3, 3)), shape)[1]
     itself = SimpleNamespace(

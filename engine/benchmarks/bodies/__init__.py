@@ -1,1 +1,1 @@
-"""Imbalanced human mesh recovery: its task, its labels, its metrics and its figures."""
+"""Imbalanced human mesh recovery: task, pose labels, metrics and figures."""

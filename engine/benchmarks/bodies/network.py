@@ -1,4 +1,4 @@
-"""A network that has learnt poses as a file of a few megabytes, for models.LiteHMR(weights=)."""
+"""Export the network of a run as a file of a few megabytes, for models.hmr.LiteHMR(weights=)."""
 
 import io
 from pathlib import Path
@@ -11,16 +11,16 @@ from engine.training import build
 
 
 def save(run: Path, path: Path) -> None:
-    """Write the best epoch's network of a finished run, and what made it and reached what.
+    """Write the best epoch's network of a finished run with its metrics, seed and provenance.
 
-    The weights are rounded to half precision, which halves the file; what is of one dimension
-    (batch-norm, biases) is small, and stays as it is.
+    Weights are rounded to half precision to halve the file; 1-D tensors (batch-norm, biases) are
+    small and stay in full precision.
     """
     done = runs.finished(run)
     if done is None or done.get("divergence"):
         raise FileNotFoundError(
-            f"{run}: expected the folder of a finished run, which train.py printed; there is no "
-            "metrics.json in it, or the run diverged."
+            f"{run}: expected the folder of a finished run, as printed by train.py; it has no "
+            "metrics.json, or the run diverged."
         )
     state = build.run_state(run / "checkpoints" / "best.pt")
     half = {key: v.half() if v.ndim > 1 else v for key, v in state.items()}

@@ -1,10 +1,10 @@
-"""A pose as a label: in which numbers, with what likelihood, and what is known of training poses.
+"""Poses as labels: their coordinates, the loss, and likelihood and priors fitted to them.
 
-The dataset's labels are 24 rotation matrices, (N, 216), NaN for people without a pose. The choices
-are the config's: coordinates, one sigma or one per dimension, batch or mixture, and how much of
-Theorem 1's R^D is balanced (all of it, the leading principal subspace, each joint on its own).
+The dataset's labels are 24 rotation matrices, (N, 216), NaN for people without a pose. The config
+chooses the coordinates, one sigma or one per dimension, batch or mixture prior, and which part of
+R^D Theorem 1 balances: all of it, the leading principal subspace, or each joint separately.
 
-N: poses; D: numbers of a pose; K: components.
+Shapes: N poses, D coordinates of a pose, R directions of a subspace.
 """
 
 from pathlib import Path
@@ -34,10 +34,10 @@ JOINTS = 24
 
 
 class Coordinates(nn.Module):
-    """Rotation matrices (N, 216) -> the numbers (N, D) that a pose is compared in.
+    """Rotation matrices (N, 216) -> the coordinates (N, D) in which poses are compared.
 
     kind: rotmat (D = 216), rot6d (144), axis_angle (72), or tangent (72), the axis-angle of each
-    rotation as seen from the mean one, where it is smallest and least curved.
+    rotation relative to the mean one, where it is smallest and least curved.
     """
 
     base: Tensor
@@ -45,7 +45,9 @@ class Coordinates(nn.Module):
     def __init__(self, kind: Kind, mean: str | Path):
         super().__init__()
         if kind not in Kind.__args__:
-            raise ValueError(f"coordinates are one of {', '.join(Kind.__args__)}, got {kind!r}")
+            raise ValueError(
+                f"Unknown coordinates {kind!r}; choose from {', '.join(Kind.__args__)}."
+            )
         self.kind = kind
         base = matrix_from_6d(read_mean(mean)[0].unflatten(-1, (JOINTS, 6)))
         self.register_buffer("base", base, persistent=False)  # (24, 3, 3)
@@ -61,7 +63,7 @@ class Coordinates(nn.Module):
         return axis_angle_from_matrix(matrices).flatten(-2)
 
     def of(self, labels: NDArray) -> NDArray:
-        """The labels that are poses, (N, 216) -> (n, D)."""
+        """Coordinates of the labels that are not NaN: (N, 216) -> (n, D)."""
         poses = labels[np.isfinite(labels).all(1)]
         return self(torch.from_numpy(poses).float()).numpy()
 
@@ -69,9 +71,9 @@ class Coordinates(nn.Module):
 class PoseLoss(BalancedLoss):
     """Theorem 1 on poses: loss(pred (N, 216), target (N, 216)) -> scalar, the sum over D.
 
-    Where the prior is a `Subspace`, the likelihood is that of its directions alone, in their own
-    numbers (N, R), and all others keep the plain loss: the directions in which poses differ most
-    are also those in which predictions err most, and one sigma for all would be too small there.
+    With a `Subspace` prior, likelihood and prior apply to the R coordinates in the subspace, and
+    the other directions keep the plain loss: predictions err most in the directions in which poses
+    differ most, and one sigma for all directions would be too small there.
     """
 
     basis: Tensor | None
@@ -105,8 +107,9 @@ def gaussian(
     subspace: int | None,
     normalised: bool,
 ) -> Gaussian:
-    """A Gaussian of one sigma, or of one per number of a pose, or per balanced direction; not
-    `normalised`, it is the released code's.
+    """Gaussian with one sigma, or one per coordinate (of the subspace, if there is one).
+
+    normalised: False for the released code's likelihood, which has no normaliser.
     """
     dims = subspace or coordinates.of(labels[:1] * 0).shape[-1]
     start: Any = torch.full((dims,), float(sigma)) if per_dimension else sigma
@@ -116,7 +119,7 @@ def gaussian(
 def batch_prior(
     labels: NDArray, coordinates: Coordinates, queue: int, per_joint: bool, subspace: int | None
 ) -> Prior:
-    """BMC's prior: the labels of the batch."""
+    """Prior of BMC: the labels of the batch."""
     if per_joint:
         return Product([Batch(queue) for _ in range(JOINTS)])
     if subspace is None:
@@ -134,11 +137,11 @@ def mixture_prior(
     subspace: int | None,
     seed: int = 0,
 ) -> Prior:
-    """GAI's prior: a mixture fitted to the training poses.
+    """Prior of GAI: a mixture fitted to the training poses.
 
     regularisation: added to every eigenvalue of every covariance, in units of the mean variance of
-    a number; a floor, as rotations fill a thin sheet and leave most eigenvalues near zero.
-    max_samples: of more poses so many are drawn; 20,000 of 216 numbers fit in about a minute.
+    a coordinate. Rotations lie near a low-dimensional surface, so most eigenvalues are near zero.
+    max_samples: largest number of poses to fit to; 20,000 in 216 dimensions take about a minute.
     """
 
     def fit(rows: NDArray) -> GaussianMixture:
@@ -155,7 +158,7 @@ def mixture_prior(
 
 
 def principal(rows: NDArray, count: int) -> NDArray:
-    """(N, D) -> (D, count): the directions of largest variance, orthonormal."""
+    """Orthonormal directions of largest variance: (N, D) -> (D, count)."""
     centred = (rows - rows.mean(0)).astype(np.float64)
     _, vectors = np.linalg.eigh(centred.T @ centred)
     return vectors[:, ::-1][:, :count].astype(np.float32).copy()

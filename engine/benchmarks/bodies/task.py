@@ -1,14 +1,15 @@
-"""Human mesh recovery as a task: SPIN's loss, its pose term made a Balanced MSE.
+"""Human mesh recovery as a task: SPIN's loss with Balanced MSE as its pose term.
 
     loss = w_2d |K - K*|^2 + w_3d |J - J*|^2 + w_pose L(theta) / D + w_shape |beta - beta*|^2
            + w_cam exp(-10 s)^2
 
-L is a `PoseLoss`: with a flat prior SPIN-RT, with batch labels BMC, with a mixture GAI. Keypoints
-count with their confidence, OpenPose's not at all; pose and shape count where the truth is known,
-or where a static fit reprojects well. How keypoints, joints and fits count is the `terms`'s.
+L is a `PoseLoss`: SPIN-RT with a flat prior, BMC with batch labels, GAI with a mixture. Keypoints
+are weighted by their confidence, and OpenPose's have no weight. Pose and shape are trained where
+the truth is known or a static fit reprojects well. The terms of keypoints and joints, and the error
+of a fit, are in terms.py.
 
-N: people; T: a target's width, see datasets.ihmr; a prediction is (N, 229): 24 rotation matrices,
-10 shape numbers, 3 of the camera.
+Shapes: N people; targets are (N, T), see datasets.ihmr; predictions are (N, 229): 24 rotation
+matrices, 10 shape coefficients, 3 camera parameters.
 """
 
 import copy
@@ -30,7 +31,7 @@ from models.rotations import matrix_from_6d
 from models.smpl import SMPL, project
 
 PREDICTED = (216, 10, 3)
-PERSON = 3000.0  # mm; nobody is that tall
+PERSON = 3000.0  # mm, taller than any person
 
 
 class MeshRecovery(nn.Module):
@@ -40,15 +41,14 @@ class MeshRecovery(nn.Module):
         model: a MeshRegressor.
         loss: a PoseLoss.
         body: the neutral SMPL, joints only.
-        terms: Spin or Released, of engine.benchmarks.bodies.terms.
+        terms: Spin or Released of engine.benchmarks.bodies.terms.
         scale: {"keypoints", "joints", "pose", "shape", "camera"}: the weights of the terms.
-        overshoot: stop when predicted poses stray from the mean pose more than this many times as
-            far as the labels do, in squares.
-        warmup: epochs in which they may: a network that starts from another task's weights first
-            has to find the size of a pose.
+        overshoot: stop when the mean squared distance of the predicted poses to the mean pose
+            exceeds that of the labels by this factor.
+        warmup: epochs without that check, for a network that starts from another task's weights.
         collapse: stop when sigma falls below this.
-        weights: sample weights, of which there are none here.
-        cached: the inputs are features already.
+        weights: not supported; always None.
+        cached: the inputs are features, so only the head runs.
     """
 
     epochs: Tensor
@@ -71,37 +71,37 @@ class MeshRecovery(nn.Module):
         self.model, self.loss, self.body, self.cached = model, loss, body, cached
         self.counting, self.scale = terms, dict(scale)
         self.overshoot, self.warmup, self.collapse = overshoot, warmup, collapse
-        self.register_buffer("epochs", torch.zeros((), dtype=torch.long))  # that are over
+        self.register_buffer("epochs", torch.zeros((), dtype=torch.long))  # finished
         self.register_buffer("spread", torch.zeros(2), persistent=False)  # of pred, of target
-        self.host_body = (copy.deepcopy(body),)  # a tuple, so that it stays on the host
+        self.host_body = (copy.deepcopy(body),)  # in a tuple, so it is not moved to the device
 
     def select(self, batch: dict) -> dict:
-        """With the rows whose pose and shape count, and those that have joints."""
+        """Add the indices of people with a pose and shape to train on, and of those with joints."""
         true = split_target(batch["target"].cpu())
         joints = indices_where(true["has_joints"] > 0)
         return batch | {"known": indices_where(self.known(true)), "with_joints": joints}
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
-        """A training batch -> the loss, and the predictions (N, 229)."""
+        """Return the loss of a training batch, and the predictions (N, 229)."""
         pred = self.predict(batch)
-        with torch.autocast(pred.device.type, enabled=False):  # centimetres need float32
-            parts = self.parts(pred, batch, watch=True)
-        return sum((self.scale[name] * part for name, part in parts.items()), torch.zeros(())), pred
+        with torch.autocast(pred.device.type, enabled=False):  # the body model needs float32
+            terms = self.unweighted(pred, batch, watch=True)
+        return sum((self.scale[name] * term for name, term in terms.items()), torch.zeros(())), pred
 
     def implausible(self, report: Mapping[str, float], labels: Any) -> str | None:
-        """Joints that are farther off than a person is tall."""
+        """Return a message if the joint error exceeds the height of a person."""
         error = report.get("test/mpjpe")
         if error is None or error <= PERSON:
             return None
-        return f"joints are {error:.4g} mm off"
+        return f"the mean joint error is {error:.4g} mm"
 
     def predict(self, batch: dict) -> Tensor:
         """(N, 229)."""
         made = (self.model.head if self.cached else self.model)(batch["input"])
         return torch.cat([part.flatten(1).float() for part in made], 1)
 
-    def parts(self, pred: Tensor, batch: dict, watch: bool = False) -> dict[str, Tensor]:
-        """The terms before their weights, (N, 229) -> {name: scalar}."""
+    def unweighted(self, pred: Tensor, batch: dict, watch: bool = False) -> dict[str, Tensor]:
+        """Terms before their weights: (N, 229) -> {name: scalar}."""
         pose, shape, camera = pred.split(PREDICTED, 1)
         batch = batch if "known" in batch else self.select(batch)
         true, known = split_target(batch["target"]), batch["known"]
@@ -119,12 +119,12 @@ class MeshRecovery(nn.Module):
         }
 
     def pose(self, pred: Tensor, target: Tensor) -> Tensor:
-        """The balanced term per number of a pose, as MSE is a mean."""
+        """Balanced term divided by the number of coordinates, as MSE is a mean."""
         return self.loss(pred, target) / self.loss.coordinates(target[:1]).shape[-1]
 
     @torch.no_grad()
     def known(self, true: dict[str, Tensor]) -> Tensor:
-        """(N,) on the host, whose pose and shape count: true ones, and fits that reproject well."""
+        """(N,) on the host: people with a true pose and shape, or a fit that reprojects well."""
         known = true["has_smpl"][:, 0] > 0
         fitted = ~known & (true["has_fit"][:, 0] > 0)
         if fitted.any():
@@ -136,44 +136,44 @@ class MeshRecovery(nn.Module):
 
     @torch.no_grad()
     def watch(self, pred: Tensor, target: Tensor) -> None:
-        """Add up how far the poses are from the mean pose."""
+        """Accumulate the squared distances of the poses to the mean pose."""
         mean = matrix_from_6d(self.model.init_pose.unflatten(1, (24, 6))).flatten(1)
         self.spread += torch.stack([(rows - mean).square().sum() for rows in (pred, target)])
 
     def end_epoch(self) -> None:
-        """Stop a run that diverges, by name, instead of reporting it."""
+        """Raise an error if the run diverges."""
         self.epochs += 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(self.spread)
         ratio = float(self.spread[0] / self.spread[1].clamp(min=1e-9))
         self.spread.zero_()
         advice = f"Lower loss.strength, which is {self.loss.strength:g}, or balance a subspace."
-        if isinstance(self.loss.prior, Flat):  # nothing is balanced
+        if isinstance(self.loss.prior, Flat):
             advice = "Lower optim.optimizer.lr, set trainer.clip, or raise task.warmup."
         if ratio > self.overshoot and self.epochs > self.warmup:
             raise FloatingPointError(
-                f"the predicted poses overshoot: they stray {ratio:.2f} times as far from the mean "
-                f"pose as the labels do, in squares; at most {self.overshoot} is allowed. {advice}"
+                f"the predicted poses overshoot: their squared distance to the mean pose is "
+                f"{ratio:.2f} times that of the labels, more than {self.overshoot}. {advice}"
             )
         lowest = min(self.scales().values(), default=1.0)
         if lowest < self.collapse:
             raise FloatingPointError(
-                f"sigma collapsed to {lowest:.3g}, below {self.collapse}: labels far apart let the "
-                f"balancing term be won by overshooting. {advice}"
+                f"sigma collapsed to {lowest:.3g}, below {self.collapse}: with distant labels the "
+                f"balancing term rewards overshooting. {advice}"
             )
 
     @torch.no_grad()
     def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
-        """The weighted terms, for the log and for the error if the loss is not finite."""
+        """Weighted terms, for the log and for the error message of a non-finite loss."""
         training = self.loss.training
-        self.loss.eval()  # looking must not push labels into a queue
-        parts = self.parts(pred.detach().float(), batch)
+        self.loss.eval()  # logging must not push labels into a queue
+        terms = self.unweighted(pred.detach().float(), batch)
         self.loss.train(training)
-        weighted = {name: self.scale[name] * float(part) for name, part in parts.items()}
+        weighted = {name: self.scale[name] * float(term) for name, term in terms.items()}
         return weighted | self.scales()
 
     def scales(self) -> dict[str, float]:
-        """sigma, its mean where there is one per dimension."""
+        """Return sigma, or its mean over dimensions."""
         likelihood = self.loss.likelihood
         symbol = getattr(likelihood, "symbol", None)
         if symbol is None:
@@ -182,16 +182,16 @@ class MeshRecovery(nn.Module):
 
     @torch.no_grad()
     def show(self, log: Log, test: dict[str, NDArray], step: int) -> None:
-        """Some true and predicted meshes, for TensorBoard's mesh plugin."""
+        """Log some true and predicted meshes to TensorBoard's mesh plugin."""
         some = np.linspace(0, len(test["pred"]) - 1, min(4, len(test["pred"]))).astype(int)
         body = SMPL(self.body.folder)
         triangles = torch.from_numpy(body.triangles).expand(len(some), -1, -1)
         for name in ("target", "pred"):
             rows = torch.from_numpy(test[name][some])
             vertices = body.vertices(rows[:, :216].unflatten(1, (24, 3, 3)), rows[:, 216:226])
-            log.mesh(name, vertices * torch.tensor([1.0, -1, -1]), triangles, step)  # y is up there
+            log.mesh(name, vertices * torch.tensor([1.0, -1, -1]), triangles, step)  # y points up
 
     def constant_keys(self) -> set[str]:
-        """The keys of the state dict that training cannot change: the body's, and frozen ones."""
+        """Keys of the state dict that training cannot change: the body's, and frozen ones."""
         keys = {f"model.{key}" for key in self.model.constant_keys()}
         return keys | {f"body.{key}" for key in self.body.state_dict()}

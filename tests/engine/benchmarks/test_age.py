@@ -1,35 +1,24 @@
-"""The age figures from made-up runs: what is drawn is what the predictions say."""
+"""Age figures from made-up runs."""
 
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.figure import Figure
 
 from engine.benchmarks.age import Label, error_per_label, gain_per_label, predictions
 from engine.tables.plots import save
 
 
-@pytest.fixture
-def folders(tmp_path: Path) -> list[Path]:
+def test_error_per_label_is_the_mean_over_seeds(tmp_path: Path):
     """Two seeds: errors of 1 and 3 years at age 20, of 2 and 2 at age 70."""
-    for seed, errors in enumerate([(1.0, 2.0), (3.0, 2.0)]):
-        folder = tmp_path / str(seed)
+    folders = [tmp_path / "0", tmp_path / "1"]
+    target = np.array([[20.0], [70.0]])
+    for folder, errors in zip(folders, [(1.0, 2.0), (3.0, 2.0)], strict=True):
         folder.mkdir()
-        target = np.array([[20.0], [70.0]])
         pred = target + np.array(errors)[:, None]
         np.savez(folder / "predictions.npz", test_pred=pred, test_target=target)
-    return [tmp_path / "0", tmp_path / "1"]
-
-
-def test_predictions_are_columns(folders):
-    pred, target = predictions(folders[0])
-    assert pred.tolist() == [21, 72]
-    assert target.tolist() == [20, 70]
-
-
-def test_error_per_label_is_the_mean_over_seeds(folders):
+    assert [column.tolist() for column in predictions(folders[0])] == [[21, 72], [20, 70]]
     assert error_per_label(folders, Label()).to_dict() == {20: 2.0, 70: 2.0}
 
 
@@ -40,7 +29,7 @@ def test_gains_are_bars_at_their_ages():
     assert bars == {20: -1.0, 70: 4.0}
 
 
-def test_figures_are_written_twice_the_same(tmp_path: Path):
+def test_saved_figures_are_reproducible(tmp_path: Path):
     def written(folder: Path) -> list[bytes]:
         figure = Figure()
         figure.subplots().plot([0, 1])

@@ -41,7 +41,7 @@ def test_the_flat_pose_term_is_mse(bodies: Path, batch: dict):
     pred = whole.predict(batch)
     known = whole.known(split_target(batch["target"]))
     expected = (pred[known, :216] - batch["target"][known, :216]).square().mean()
-    torch.testing.assert_close(whole.parts(pred, batch)["pose"], expected)
+    torch.testing.assert_close(whole.unweighted(pred, batch)["pose"], expected)
     assert known.sum() > 8
 
 
@@ -84,9 +84,9 @@ def test_fits_are_judged_with_their_own_shape_and_trained_with_a_plausible_one(
     true["keypoints"][:] = torch.cat([seen, torch.ones(16, 49, 1)], -1).flatten(1)
     assert whole.known(true).all()
     pred = torch.cat([target[:, :216], torch.zeros(16, 13)], 1)
-    assert float(whole.parts(pred, {"target": target})["shape"]) == 0
+    assert float(whole.unweighted(pred, {"target": target})["shape"]) == 0
     true["has_fit"][:], true["has_smpl"][:] = 0, 1  # what is true is not touched
-    assert float(whole.parts(pred, {"target": target})["shape"]) > 1
+    assert float(whole.unweighted(pred, {"target": target})["shape"]) > 1
 
 
 def test_fits_count_where_they_reproject(bodies: Path, batch: dict):
@@ -108,7 +108,7 @@ def test_a_diverging_run_is_named(bodies: Path, batch: dict):
     whole.end_epoch()
     whole.overshoot = 2.0
     whole.spread += torch.tensor([50.0, 10.0])
-    with pytest.raises(FloatingPointError, match=r"overshoot: they stray 5\.00 times.*strength"):
+    with pytest.raises(FloatingPointError, match=r"overshoot: .* 5\.00 times.*strength"):
         whole.end_epoch()
     with torch.no_grad():
         whole.loss.likelihood.sigma.fill_(0.001)  # pyright: ignore[reportCallIssue]
@@ -127,7 +127,7 @@ def test_a_network_that_learns_poses_may_overshoot_at_first(bodies: Path):
     resumed.load_state_dict(whole.state_dict())
     whole = resumed  # a run that goes on knows how many epochs are over
     whole.spread += torch.tensor([50.0, 10.0])
-    with pytest.raises(FloatingPointError, match=r"stray 5\.00 times.*Lower optim") as error:
+    with pytest.raises(FloatingPointError, match=r"5\.00 times.*Lower optim") as error:
         whole.end_epoch()
     assert "strength" not in str(error.value)
 
