@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: setup reproduce report test browser-test faults lint benchmark tensorboard clean
+.PHONY: setup reproduce report test browser-test faults lint speed tensorboard clean
 
 setup: .venv/installed
 
@@ -32,8 +32,8 @@ lint: setup
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 
-benchmark: setup
-	$(RUN) scripts/benchmark.py
+speed: setup
+	$(RUN) scripts/speed.py
 
 tensorboard: setup
 	$(RUN) -m tensorboard.main --logdir outputs

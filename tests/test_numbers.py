@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.speed import suites
+from engine.speed import timing
 from engine.tables import table as tables
 from engine.tables.bindings import NOT_PROSE, numbers, resolve, rewrite, rounded
 from engine.tables.summary import summary
@@ -122,14 +122,14 @@ def test_tables_in_the_pages_are_those_of_the_files():
     pages = [*PAGES, ROOT / "docs" / "speed.md"]
     marks = [(page, re.findall(r"<!-- table (\w+) -->", page.read_text())) for page in pages]
     shown = [(page.read_text(), name) for page, names in marks for name in names]
-    assert {"summary", "synthetic", "benchmark"} <= {name for _, name in shown}
+    assert {"summary", "synthetic", "speed"} <= {name for _, name in shown}
     for page, name in shown:
         inserted = page.split(f"<!-- table {name} -->\n")[1].split(f"<!-- end {name} -->")[0]
         if name == "summary":
             assert inserted == summary(), "python scripts/report.py publish=true"
             continue
         content = json.loads((RESULTS / f"{name}.json").read_text())
-        if name == "benchmark":
-            assert inserted == suites.markdown(suites.rows_with_goals(content))
+        if name == "speed":
+            assert inserted == timing.markdown(content)
         else:
             assert inserted == tables.render(content), f"{name}: publish it again"

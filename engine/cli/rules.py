@@ -185,6 +185,12 @@ RULES: dict[str, dict[str, Rule]] = {
         "training.*.sigma_learning_rate": number(0),
         "training.*.optimizer": one_of("SGD", "Adam"),
     },
+    "speed": {
+        "only": list_of(one_of("losses", "synthetic", "loader", "features", "depth", "bodies")),
+        "rounds": COUNT,
+        "budget": number(0),
+        "threads": COUNT,
+    },
     "prepare_age": {
         "source": one_of("imdb_wiki", "agedb", "utkface"),
         "cap": COUNT,

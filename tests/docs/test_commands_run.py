@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from datasets import nyud2
 from engine.benchmarks import mini, synthetic, tabular
 from engine.runs.run import composed, run
-from engine.speed import suites
+from engine.speed import losses as speed
 from engine.tables import compare, cost, make, plots, reproduce
 from scripts import table
 from tests.docs import workspace
@@ -35,10 +35,6 @@ MINI = [
     "bodies.counts={h36m_train:8,coco_2014_train:8,3dpw_test:8}",
 ]
 SHORT = {
-    "benchmark": ["suite=losses", "rounds=1", "budget=0.001"],
-    "benchmark_bodies": ["batch=2", "components=2", "image=64", "rounds=1", "people=8"],
-    "benchmark_depth": ["depth=18", "batch=1", "steps=1", "frames=2", "rounds=1"],
-    "benchmark_loader": ["images=4", "side=32", "size=16", "rounds=1"],
     "compare_released": ["only=age.weighted_losses"],
     "diagnose": [],
     "evaluate": ["batch_size=3", "accelerator=cpu", "trust=[tests]"],
@@ -51,6 +47,12 @@ SHORT = {
     "report": [],
     "run_synthetic": SYNTHETIC,
     "save_network": [],
+    "speed": [
+        *("rounds=1", "losses.pixels=912", "synthetic.seeds=1", "loader.images=4"),
+        *("loader.side=32", "loader.size=16", "depth.resnet=18", "depth.batch=1", "depth.frames=2"),
+        *("bodies.batch=2", "bodies.components=2", "bodies.image=64", "bodies.people=4"),
+        *("bodies.chunk=2", "features.images=24"),
+    ],
     "search_losses": ["settings=2", "seeds=[0]"],
     "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0", "trust=[tests]"],
     "tabular": ["folds=2", "trees.rounds=2", "network.iterations=2", "workers=1"],
@@ -126,7 +128,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "measure", measured)
     for module in (tabular, synthetic, mini):
         monkeypatch.setattr(module, "side_by_side", one_by_one)
-    monkeypatch.setattr(suites, "PIXELS", 912)
+    monkeypatch.setattr(speed, "METHODS", {"BMC": speed.METHODS["BMC"]})
     monkeypatch.setitem(plots.STYLE, "savefig.dpi", 20)
     monkeypatch.setattr(nyud2, "BLOCK", 2)
     monkeypatch.setattr("models.smpl.SMPL_VERTICES", 2400)
@@ -159,10 +161,10 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
             "trainer.num_nodes=1",
             "trainer.precision=32-true",
         ]
-    if script == "benchmark_features":
+    if script == "speed":
         words = ["experiment=imdb_wiki/bmc", "preset=laptop", *short]
         listed = ",".join(f"'{text}'" for text in words)
-        return ["images=24", "rounds=1", f"overrides=[{listed}]"]
+        own.append(f"features.overrides=[{listed}]")
     if script == "reproduce":
         listed = ",".join(f"'{text}'" for text in [*SYNTHETIC, *FEW.values(), "figures=false"])
         drawn = ",".join(f"'{text}'" for text in MINI)

@@ -13,7 +13,7 @@ from engine.benchmarks.depth import Maps, draw
 from engine.evaluation.evaluate import evaluate, finished_run
 from engine.features import cache as features
 from engine.runs.run import composed, make_fabric, run
-from engine.speed.timing import Bench
+from engine.speed.timing import peak
 from engine.training import build
 from engine.training.batches import evaluation_loader
 from engine.training.task import Dense
@@ -159,13 +159,12 @@ class Endless(torch.utils.data.Dataset):
 
 def test_evaluation_memory_does_not_grow_with_the_test_set():
     whole = dense(BNI(Bins([1.0, 5.0], [0.5, 0.5])))
-    bench = Bench("cpu", rounds=1, seconds=0, budget=0)
 
     def evaluated(size: int) -> tuple[dict, dict]:
         loader = evaluation_loader(Endless(size), 2, 0, False, 0, 1)
         return evaluate(CPU, whole, loader, DepthMetrics())
 
-    peaks = [bench.peak(partial(evaluated, size)) for size in (4, 24)]
+    peaks = [peak(partial(evaluated, size)) for size in (4, 24)]
     assert peaks[1] < 1.1 * peaks[0]  # six times the maps
     report, kept = evaluated(4)
     assert kept == {}

@@ -129,7 +129,7 @@ SCRIPTS = {
     "reproduce/default": "data=toy",
     "prepare_age": "pack=0",
     "report": "own=perhaps",
-    "benchmark": "rounds=abc",
+    "speed": "rounds=0",
 }
 
 

@@ -60,7 +60,7 @@ def results(tmp_path: Path) -> Path:
     }
     for name in ("imdb_wiki_mini", "imdb_wiki", "utkface", "new_thing"):
         (tmp_path / f"{name}.json").write_text(json.dumps(table))
-    (tmp_path / "benchmark.json").write_text('{"losses": []}')
+    (tmp_path / "speed.json").write_text('{"losses": {"rows": []}}')
     (tmp_path / "figures").mkdir()
     picture = next((ROOT / "results" / "figures").glob("*.png")).read_bytes()
     for name in ("imdb_wiki_mini_gain", "new_thing_curve"):
