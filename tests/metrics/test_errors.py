@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from metrics import errors, mean_distance, pa_mpjpe
 
-seeds = st.integers(0, 2**32 - 1)
-
 
 def horn(pred: np.ndarray, target: np.ndarray) -> float:
     """PA-MPJPE of one sample (P, 3) by Horn's quaternion: no SVD, no sign of a determinant."""
@@ -31,15 +29,15 @@ def horn(pred: np.ndarray, target: np.ndarray) -> float:
     return float(np.mean([math.dist(p, t) for p, t in zip(scale * turned, y, strict=True)]))
 
 
-def bodies(seed: int, n: int = 5, joints: int = 14) -> tuple[torch.Tensor, torch.Tensor]:
+def bodies(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(seed)
-    target = rng.normal(size=(n, joints, 3))
+    target = rng.normal(size=(5, 14, 3))
     pred = target + rng.normal(scale=0.3, size=target.shape)
     return torch.from_numpy(pred), torch.from_numpy(target)
 
 
 def similar(points: torch.Tensor, seed: int) -> torch.Tensor:
-    """Another random rotation, scale and shift for each sample."""
+    """Apply a random rotation, scale and shift to each sample."""
     generator = torch.Generator().manual_seed(seed)
     n = len(points)
     vectors = torch.randn(n, 3, dtype=points.dtype, generator=generator)
@@ -49,48 +47,33 @@ def similar(points: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 @settings(max_examples=30, deadline=None)
-@given(seeds, st.booleans())
-def test_pa_mpjpe_matches_horn(seed, reflected):
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_pa_mpjpe_matches_horn_and_ignores_similarities(seed, reflected):
     pred, target = bodies(seed)
     if reflected:
         pred = pred * torch.tensor([-1.0, 1.0, 1.0])
+    found = pa_mpjpe(pred, target)
     expected = [horn(p, t) for p, t in zip(pred.numpy(), target.numpy(), strict=True)]
     # 1e-7: eigenvectors of nearly equal eigenvalues (reflected bodies) lose half the digits.
-    np.testing.assert_allclose(pa_mpjpe(pred, target), expected, rtol=1e-7)
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    # 1e-9: shifts of 5 to 20 body sizes cost one or two of the sixteen digits.
+    torch.testing.assert_close(pa_mpjpe(similar(pred, seed), target), found, rtol=1e-9, atol=0)
 
 
-@settings(max_examples=20, deadline=None)
-@given(seeds)
-def test_pa_mpjpe_ignores_similarities_of_pred(seed):
-    pred, target = bodies(seed)
-    moved = pa_mpjpe(similar(pred, seed), target)
-    # 1e-9: shifts of 5 to 20 body sizes cost one digit or two of the sixteen.
-    torch.testing.assert_close(moved, pa_mpjpe(pred, target), rtol=1e-9, atol=0)
-
-
-def test_pa_mpjpe_of_a_similar_copy_is_zero():
+def test_pa_mpjpe_of_copies_reflections_and_points():
     _, target = bodies(0)
     # 1e-12: rounding of coordinates of size 10.
     assert pa_mpjpe(similar(target, 1), target).max() < 1e-12
-
-
-def test_pa_mpjpe_keeps_reflections():
-    _, target = bodies(0)
-    mirrored = target * torch.tensor([-1.0, 1.0, 1.0])
-    # 0.1: far above rounding; a fit that may reflect would give 0.
-    assert pa_mpjpe(mirrored, target).min() > 0.1
-
-
-def test_collapsed_prediction_lands_on_the_centroid():
-    _, target = bodies(0)
+    # 0.1: far above rounding; a fit with reflections would give 0.
+    assert pa_mpjpe(target * torch.tensor([-1.0, 1.0, 1.0]), target).min() > 0.1
     spread = mean_distance(target, target.mean(1, keepdim=True).expand_as(target))
-    for constant in (0.0, 0.3):
+    for constant in (0.0, 0.3):  # all points coincide: the fit puts them on the centroid
         error = pa_mpjpe(torch.full_like(target, constant), target)
         # 1e-12: centring 0.3 leaves rounding of 1e-17, which the fit may scale up a little.
         torch.testing.assert_close(error, spread, rtol=1e-12, atol=0)
 
 
-def test_float32_numpy_gradients_and_nothing_are_welcome():
+def test_points_may_be_float32_numpy_with_gradient_or_empty():
     pred, target = bodies(0)
     single = pa_mpjpe(pred.float().requires_grad_(), target.float().numpy())
     assert single.dtype == torch.float64
@@ -100,12 +83,6 @@ def test_float32_numpy_gradients_and_nothing_are_welcome():
     assert pa_mpjpe(torch.zeros(0, 14, 3), torch.zeros(0, 14, 3)).shape == (0,)
 
 
-def test_mean_distance_by_hand():
-    pred = np.zeros((2, 2, 3))
-    target = np.array([[[3, 4, 0], [0, 0, 1]], [[0, 0, 0], [1, 2, 2]]])
-    assert mean_distance(pred, target).tolist() == [3.0, 1.5]
-
-
 @pytest.mark.parametrize("function", [pa_mpjpe, mean_distance])
 @pytest.mark.parametrize("shapes", [((4, 14, 3), (4, 13, 3)), ((4, 42), (4, 42)), ((0,), (0,))])
 def test_points_of_a_wrong_shape(function, shapes):
@@ -113,7 +90,9 @@ def test_points_of_a_wrong_shape(function, shapes):
         function(*(torch.zeros(shape) for shape in shapes))
 
 
-def test_label_errors_by_hand():
+def test_errors_by_hand():
+    points = np.array([[[3, 4, 0], [0, 0, 1]], [[0, 0, 0], [1, 2, 2]]])
+    assert mean_distance(np.zeros((2, 2, 3)), points).tolist() == [3.0, 1.5]
     pred, target = torch.tensor([4.0, 1.0, -1.0]), torch.tensor([2.0, 1.0, 1.0])
     assert errors.absolute(pred, target).tolist() == [2, 0, 2]
     assert errors.squared(pred, target).tolist() == [4, 0, 4]
@@ -122,10 +101,6 @@ def test_label_errors_by_hand():
     # rel 1e-6: log10(2) in float32.
     expected = [math.log10(2), 0, math.inf]
     assert errors.log10(pred, target).tolist() == pytest.approx(expected, rel=1e-6)
-
-
-def test_within_ratio_is_closed_and_fails_below_zero():
-    target = torch.ones(6)
-    pred = torch.tensor([1.25, 0.8125, 0.75, 1.5, 0.0, -1.0])
+    pred, target = torch.tensor([1.25, 0.8125, 0.75, 1.5, 0.0, -1.0]), torch.ones(6)
     assert errors.within_ratio(pred, target, power=1).tolist() == [1, 1, 0, 0, 0, 0]
     assert errors.within_ratio(pred, target, power=2).tolist() == [1, 1, 1, 1, 0, 0]

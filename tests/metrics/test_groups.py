@@ -11,14 +11,23 @@ from metrics import groups
     ("count", "shot"), [(1, "few"), (19, "few"), (20, "medium"), (100, "medium"), (101, "many")]
 )
 def test_age_shot_thresholds(count, shot):
-    shots = groups.age_shots(np.full(count, 37))
-    assert groups.SHOTS[shots[37]] == shot
-
-
-def test_an_age_without_training_samples_is_few():
-    shots = groups.age_shots(np.full((150, 1), 37.0))
+    shots = groups.age_shots(np.full((count, 1), 37.0))
     assert shots.shape == (201,)
-    assert {age for age in range(201) if shots[age] != groups.FEW} == {37}
+    assert groups.SHOTS[shots[37]] == shot
+    assert (shots[np.arange(201) != 37] == groups.FEW).all()  # ages without training samples
+
+
+def test_similarity_shots_and_bins():
+    labels = np.concatenate([np.full(101, 0.05), np.full(30, 2.25), np.full(29, 4.95)])
+    shots = groups.similarity_shots(labels)
+    assert shots[[0, 22, 49, 33]].tolist() == [groups.MANY, groups.MEDIUM, groups.FEW, groups.FEW]
+    scores = torch.tensor([0.0, 0.1, 4.99, 5.0])
+    assert groups.similarity_bins(scores).tolist() == [0, 1, 49, 49]
+    # 0.6 in float32 is above the edge 0.6 in float64; both are rounded before they are compared.
+    tenths = torch.arange(51, dtype=torch.float64) / 10
+    edges = np.histogram_bin_edges(np.array([], np.float32), 50, range=(0.0, 5.0))
+    expected = [min(49, int(np.sum(edges <= np.float32(x))) - 1) for x in tenths.numpy()]
+    assert groups.similarity_bins(tenths).tolist() == expected
 
 
 def test_ages_count_completed_years():
@@ -27,13 +36,10 @@ def test_ages_count_completed_years():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_every_whole_millimetre_falls_in_its_decimetre(dtype):
+def test_depth_bins_of_every_whole_millimetre_and_beyond_ten_metres(dtype):
     millimetres = np.arange(1, 10_000)
     depth = torch.from_numpy((millimetres / 1000).astype(dtype)).double()
     assert groups.depth_bins(depth).tolist() == (millimetres // 100).tolist()
-
-
-def test_depths_beyond_ten_metres_fall_in_the_last_bin():
     assert groups.depth_bins(torch.tensor([9.95, 10.0, 12.3, 1e30])).tolist() == [99] * 4
 
 
@@ -46,20 +52,13 @@ def test_depth_shots_partition_the_bins_from_seven():
     assert [int(members[f"_{shot}"].sum()) for shot in groups.SHOTS] == [39, 15, 39]
 
 
-def test_rarity_regions_hold_both_ends():
-    rarity = torch.linspace(3.0, 7.0, 1001, dtype=torch.float64)
-    regions = groups.rarity_regions(rarity)
+def test_rarity_regions():
+    regions = groups.rarity_regions(torch.linspace(3.0, 7.0, 1001, dtype=torch.float64))
     assert (regions[0], regions[-1]) == (0, 99)
     assert (regions.diff() >= 0).all()
     assert len(regions.unique()) == 100
-
-
-def test_a_rarity_on_an_edge_falls_in_the_region_below():
-    rarity = torch.arange(101, dtype=torch.float64)  # width 1: every value is an edge
-    assert groups.rarity_regions(rarity).tolist() == [0, *range(100)]
-
-
-def test_equal_rarities_share_a_region():
+    edges = torch.arange(101, dtype=torch.float64)  # width 1: an edge falls in the region below
+    assert groups.rarity_regions(edges).tolist() == [0, *range(100)]
     assert groups.rarity_regions(torch.full((5,), 2.0)).tolist() == [0] * 5
 
 

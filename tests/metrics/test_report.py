@@ -1,15 +1,15 @@
-"""Reports against slow loops over samples, and the classes against the functions."""
+"""Reports against slow loops over samples."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
 
-from metrics import AgeMetrics, DepthMetrics, MeshMetrics, age_report, depth_report, mesh_report
+from metrics import age_report, depth_report, mesh_report, similarity_report
 
 # float64 sums of a few hundred terms, in another order: 1e-10 leaves room for exp(mean log).
 CLOSE = {"rel": 1e-10, "abs": 1e-12, "nan_ok": True}
@@ -149,76 +149,37 @@ def test_mesh_report_matches_loops(samples):
     assert report == pytest.approx(mesh_oracle(errors, rarity), **CLOSE)
 
 
-def test_pixels_under_the_mask_may_be_anything():
+def test_masked_pixels_are_ignored():
     target = torch.tensor([[1.0, 2.0], [0.0, torch.nan]])
     pred = torch.tensor([[1.5, 2.5], [torch.inf, 1.0]])
     mask = np.array([[1, 1], [0, 0]], dtype=np.uint8)
     assert depth_report(pred[None], target, mask)["mae"] == 0.5
 
 
-def test_groups_without_samples_are_nan():
+def test_groups_without_samples_are_nan_and_exact_predictions_have_gm_zero():
     report = age_report([30.0, 31.0], [32.0, 32.0], train_labels=[32] * 50)
     assert (report["mae_medium"], report["bmae_medium"]) == (1.5, 1.5)
     empty = [value for key, value in report.items() if key.endswith(("_many", "_few"))]
     assert len(empty) == 10
     assert all(math.isnan(value) for value in empty)
     assert math.isnan(mesh_report({"mpvpe": [1.0]}, [1.0])["bmpvpe_tail10"])
-
-
-def test_an_exact_prediction_has_geometric_mean_zero():
     assert age_report([30.0, 99.0], [30.0, 31.0], [30])["gm"] == 0.0
 
 
-def ragged(n, generator):
-    """Sizes that sum to n, an empty one and a single one among them."""
-    cuts = sorted({0, 1, n, *generator.integers(1, n, size=4).tolist()})
-    return [slice(a, b) for a, b in pairwise(cuts)] + [slice(n, n)]
-
-
-# Below, class and function share the errors and groupings, which the loops above vouch for; what is
-# tested is accumulation, whose sums run in another order: CLOSE.
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_age_class_over_ragged_batches(dtype):
+def test_similarity_report_agrees_with_scipy():
     rng = np.random.default_rng(0)
-    target = torch.from_numpy(rng.integers(0, 90, 500)).to(dtype)
-    pred = target + torch.from_numpy(rng.normal(scale=8, size=500)).to(dtype)
-    train_labels = rng.integers(0, 90, 4000) ** 2 // 90
-    metric = AgeMetrics(train_labels)
-    for part in ragged(500, rng):
-        metric.update(pred[part, None], target[part])
-    assert metric.compute() == pytest.approx(age_report(pred, target, train_labels), **CLOSE)
-    assert metric.totals.shape == (4, 201)
-
-
-def test_depth_class_over_ragged_batches():
-    rng = np.random.default_rng(1)
-    target = torch.from_numpy(rng.uniform(0.5, 10, (40, 1, 6, 8))).float()
-    pred = target * torch.from_numpy(rng.uniform(0.6, 1.6, target.shape)).float()
-    mask = torch.from_numpy(rng.uniform(size=target.shape) < 0.5)
-    mask[1:3] = False
-    metric = DepthMetrics()
-    for part in ragged(40, rng):
-        metric.update(pred[part], target[part], mask[part])
-    assert metric.compute() == pytest.approx(depth_report(pred, target, mask), **CLOSE)
-    assert metric.totals.shape == (9, 100)
-
-
-def test_mesh_class_over_ragged_batches():
-    rng = np.random.default_rng(2)
-    errors = {name: rng.uniform(20, 200, 300) for name in ("mpvpe", "mpjpe", "pa_mpjpe")}
-    rarity = rng.gamma(3, 60, 300)
-    metric = MeshMetrics()
-    for part in ragged(300, rng):
-        metric.update({name: values[part] for name, values in errors.items()}, rarity[part])
-    assert metric.compute() == pytest.approx(mesh_report(errors, rarity), **CLOSE)
-
-
-def test_reset_forgets():
-    metric, mesh = AgeMetrics([30] * 50), MeshMetrics(names=["mpvpe"])
-    for error in (50.0, 3.0):
-        metric.reset()
-        mesh.reset()
-        metric.update([30.0 + error], [30.0])
-        mesh.update({"mpvpe": [error]}, [1.0])
-    assert metric.compute()["mae"] == 3.0
-    assert mesh.compute()["mpvpe"] == 3.0
+    train = np.concatenate([np.full(101, 0.05), np.full(30, 2.25), np.full(29, 4.95)])
+    target = rng.choice([0.05, 2.25, 4.95, 3.35], size=200) + 0.02 * rng.random(200)
+    pred = target + rng.normal(size=200)
+    report = similarity_report(pred, target, train)
+    groups = {
+        "": np.ones(200, bool),
+        "_many": target < 1,
+        "_medium": np.abs(target - 2.25) < 0.1,
+        "_few": (np.abs(target - 3.35) < 0.1) | (target > 4.9),
+    }
+    for suffix, inside in groups.items():
+        p, t = pred[inside], target[inside]
+        assert report[f"mse{suffix}"] == pytest.approx(np.mean((p - t) ** 2))
+        assert report[f"pearson{suffix}"] == pytest.approx(pearsonr(p, t)[0])
+        assert report[f"spearman{suffix}"] == pytest.approx(spearmanr(p, t)[0])
