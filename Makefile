@@ -25,7 +25,7 @@ browser-test: setup
 	$(RUN) -m pytest tests/browser -rs
 
 faults: setup
-	OMP_NUM_THREADS=1 $(RUN) scripts/faults.py
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m faults --numprocesses 2
 
 lint: setup
 	$(RUN) -m ruff check .

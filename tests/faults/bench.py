@@ -1,23 +1,26 @@
-"""A workbench for faults: tiny data, and scripts in forked processes that need not import again."""
+"""A folder with tiny faces, and scripts that run on it in forked processes."""
 
 import contextlib
 import fcntl
+import json
 import os
+import re
 import resource
 import runpy
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from hydra.core.global_hydra import GlobalHydra
+from typing import Any
 
 from engine import ROOT
 from engine.processes.parent import watch_parent
+from tests import process
 from tests.engine.tiny import SIZE, write_faces
+from tests.process import Done
 
 MODEL = ("model._target_=tests.engine.tiny.TinyNet", "~model.pretrained", "~model.drop_connect")
 TINY = (
@@ -26,132 +29,156 @@ TINY = (
     *(f"dataset.size={SIZE}", "trainer.epoch_size=48", "log.figures=false", "log.progress=false"),
     *("log.draws=0", "trainer.checkpoint_every=1", "log.every=1"),
 )
-TOLD = 2**20  # bytes that a script may print
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
+STAGE2 = ("experiment=imdb_wiki/bmc", "features=cached", "features.views=1")
+TEMPORARY = ("*.tmp", "*.part", "*.parts", "*.journal", "*.partial", "*.partial-*")
+PRINTED = 2**20  # bytes that a script may print
+# Log lines, and the lines that Fabric prints when it starts its ranks.
+LOGGED = re.compile(r"\d{4}-\d\d-\d\d |Initializing dist|-{9}|distributed_backend|All distr|$")
 
 
 class Bench:
-    """A folder with 48 + 12 + 12 tiny faces; `start` runs a script beside it."""
+    """A folder with 48 + 12 + 12 tiny faces and an empty `outputs`."""
 
     def __init__(self, folder: Path):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
         self.folder, self.outputs = folder, folder / "out"
         self.data = write_faces(folder / "data")
-        self.told: dict[int, list[int]] = {}  # what to read from, of each process
+        self.csv = self.data / "imdb_wiki" / "imdb_wiki.csv"
+        self.faces = self.data / "imdb_wiki" / "faces"
+        self.packing = ("source=imdb_wiki", f"root={self.data / 'imdb_wiki'}", "pack=16")
 
     def tiny(self, *overrides: str) -> list[str]:
-        places = [f"paths.data={self.data}", f"paths.outputs={self.outputs}"]
-        return [*TINY, *places, *overrides]
+        return [*TINY, f"paths.data={self.data}", f"paths.outputs={self.outputs}", *overrides]
 
-    def train(self, *overrides: str, **options) -> Done:
-        return self.wait(self.start("train", *self.tiny(*overrides), **options))
+    def start(self, script: str, *arguments: str, **options: Any) -> "Running":
+        return Running(script, arguments, **options)
 
-    def start(
-        self, script: str, *arguments: str, limit: int = 0, first: Callable[[], Any] | None = None
-    ) -> int:
-        """The id of a process of its own session; limit: the largest file it may write; first: what
-        it does before the script."""
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        pipes = [os.pipe(), os.pipe()]  # no files: the limit is not for what is told
+    def run(self, script: str, *arguments: str, **options: Any) -> Done:
+        return self.start(script, *arguments, **options).wait()
+
+    def train(self, *overrides: str, **options: Any) -> Done:
+        return self.run("train", *self.tiny(*overrides), **options)
+
+    def evaluate(self, run: Path, *arguments: str, **options: Any) -> Done:
+        arguments = (f"run={run}", "accelerator=cpu", "trust=[tests]", *arguments)
+        return self.run("evaluate", *arguments, **options)
+
+    def metrics(self, *overrides: str) -> dict[str, float]:
+        """Return the metrics of a run, which is found or trained."""
+        done = self.train(*overrides)
+        assert done.returncode == 0, done.stderr
+        return read_metrics(Path(done.stdout.splitlines()[0]))
+
+    def finished_run(self) -> Path:
+        """Return the folder of a finished tiny run."""
+        assert self.train().returncode == 0
+        return next(self.outputs.rglob("metrics.json")).parent
+
+    def temporary(self) -> list[Path]:
+        return [path for form in TEMPORARY for path in self.folder.rglob(form)]
+
+
+class Running:
+    """A script in a new session.
+
+    limit: the largest file that it may write; first: a function that it calls before the script.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        arguments: tuple[str, ...],
+        limit: int = 0,
+        first: Callable[[], Any] | None = None,
+    ):
+        pipes = [Pipe(duplex=False) for _ in range(2)]  # the limit does not apply to pipes
         for reader, writer in pipes:
-            os.set_blocking(reader, False)
-            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, TOLD)
-        parent, child = os.getpid(), os.fork()
-        if child:
-            for _, writer in pipes:
-                os.close(writer)
-            self.told[child] = [reader for reader, _ in pipes]
-            return child
-        code = 70
-        try:
-            watch_parent(parent)  # a campaign that is stopped leaves none of its scripts
-            os.setsid()
-            os.environ.pop("HYDRA_FULL_ERROR", None)
-            GlobalHydra.instance().clear()
-            for number, (reader, writer) in enumerate(pipes, 1):
-                os.dup2(writer, number)
-                os.close(writer)
-                os.close(reader)
-            sys.stdout, sys.stderr = (os.fdopen(n, "w", 1, closefd=False) for n in (1, 2))
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
-            sys.argv = [str(ROOT / "scripts" / f"{script}.py"), *arguments]
-            if limit:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            if first is not None:
-                first()
-            runpy.run_path(sys.argv[0], run_name="__main__")
-            code = 0
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-            if isinstance(error.code, str):
-                os.write(2, error.code.encode())
-        except BaseException as error:
-            os.write(2, f"Traceback: {type(error).__name__}: {error}".encode())
-        finally:
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError):
-                    stream.flush()
-            os._exit(code)
+            os.set_blocking(reader.fileno(), False)
+            fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, PRINTED)
+        self.readers = [reader for reader, _ in pipes]
+        writers = [writer for _, writer in pipes]
+        self.process = process.start(_script, writers, script, arguments, limit, first)
+        self.session = self.process.pid or 0
+        for writer in writers:
+            writer.close()
 
-    def wait(self, child: int) -> Done:
-        _, status = os.waitpid(child, 0)
-        return Done(os.waitstatus_to_exitcode(status), *self.heard(child))
+    def wait(self, timeout: float = 240) -> Done:
+        self.process.join(timeout)
+        self.process.kill()
+        self.process.join()
+        return Done(self.process.exitcode, *(_read(reader) for reader in self.readers))
 
-    def heard(self, child: int) -> list[str]:
-        """What it has printed, to stdout and to stderr."""
-        texts = []
-        for reader in self.told.pop(child):
-            data = b""
-            with contextlib.suppress(BlockingIOError):  # another process may still hold it open
-                while part := os.read(reader, TOLD):
-                    data += part
-            os.close(reader)
-            texts.append(data.decode(errors="replace"))
-        return texts
-
-    def kill_when(self, child: int, ready: Callable[[], bool], after: float, number: int) -> bool:
-        """Send a signal some seconds after it is ready; False if it had ended before."""
-        while not ready():
-            if os.waitpid(child, os.WNOHANG)[0]:
-                return False
+    def kill(self, ready: Callable[[], bool], after: float, sign: signal.Signals) -> bool:
+        """Send a signal some seconds after `ready`; return False if the script ended before."""
+        while self.process.is_alive() and not ready():
             time.sleep(0.01)
-        time.sleep(after)
-        if os.waitpid(child, os.WNOHANG)[0]:
+        self.process.join(after)
+        if not self.process.is_alive():
             return False
-        os.kill(child, number)
-        os.waitpid(child, 0)
+        os.kill(self.session, sign)
+        self.process.join()
         return True
 
+    def members(self) -> list[int]:
+        """Return the processes of the session that have not ended."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self.session and fields[0] != "Z":
+                    found.append(int(stat.parent.name))
+        return sorted(found)
 
-def alive(session: int) -> list[int]:
-    """Processes of a session that are still there, after a moment to end."""
-    for _ in range(100):
-        if not (found := members(session)):
-            return []
-        time.sleep(0.1)
-    return found
-
-
-def members(session: int) -> list[int]:
-    """The processes of a session that have not ended."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-    return sorted(found)
+    def left(self) -> list[int]:
+        """Return the processes of the session that are still alive after ten seconds."""
+        for _ in range(100):
+            if not self.members():
+                return []
+            time.sleep(0.1)
+        return self.members()
 
 
-def command_line(process: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_bytes()
-    return b""
+def _script(
+    writers: list[Connection],
+    script: str,
+    arguments: tuple[str, ...],
+    limit: int,
+    first: Callable[[], Any] | None,
+) -> None:
+    watch_parent(os.getppid())
+    os.setsid()
+    for number, writer in enumerate(writers, 1):
+        os.dup2(writer.fileno(), number)
+        writer.close()
+    os.environ.pop("HYDRA_FULL_ERROR", None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
+    sys.argv[:] = [str(ROOT / "scripts" / f"{script}.py"), *arguments]
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if first is not None:
+        first()
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _read(reader: Connection) -> str:
+    data = b""
+    with contextlib.suppress(BlockingIOError):  # another process may still hold it open
+        while part := os.read(reader.fileno(), PRINTED):
+            data += part
+    reader.close()
+    return data.decode(errors="replace")
+
+
+def read_metrics(folder: Path) -> dict[str, float]:
+    return json.loads((folder / "metrics.json").read_text())["metrics"]
+
+
+def assert_refused(done: Done, *words: str) -> None:
+    """Check for exit code 1 and one paragraph with these words and without a traceback."""
+    lines = [line for line in done.stderr.splitlines() if not LOGGED.match(line)]
+    assert done.returncode == 1, done
+    assert 0 < len(lines) <= 6, done.stderr
+    text = "\n".join(lines)
+    assert "Traceback" not in text, text
+    for word in words:
+        assert word in text
