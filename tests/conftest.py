@@ -1,7 +1,7 @@
 """Fixtures that several folders of tests share.
 
-What takes seconds to import is imported by the fixtures: the process that only hands the tests out
-needs none of it.
+Fixtures import what takes seconds to import: the process that distributes the tests needs none of
+it.
 """
 
 import copy
@@ -39,9 +39,17 @@ def bodies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def protected_checkout() -> None:
+    """Tests may write to temporary folders only."""
+    from tests.process import protect_checkout
+
+    protect_checkout()
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Tiny tensors gain nothing from threads, and other jobs share the machine."""
+    """Tiny tensors are no faster with several threads."""
     import torch
 
     threads = torch.get_num_threads()
@@ -52,8 +60,7 @@ def one_thread():
 
 @pytest.fixture(scope="session", autouse=True)
 def configs_are_parsed_once():
-    """Hydra parses some thirty files for each config that it composes; here each file once, unless
-    it has changed."""
+    """Parse each config file once, unless it changes; Hydra parses thirty of them per config."""
     from hydra._internal.config_repository import ConfigRepository
     from hydra.core.object_type import ObjectType
 

@@ -1,5 +1,7 @@
-"""Functions and scripts in processes of their own, which are forks of one that has imported the
-libraries: importing takes longer than most of what tests then do.
+"""Functions and scripts in new processes, forked from one that has imported the libraries.
+
+Importing them takes longer than most tests. Neither these processes nor the tests may write to
+`outputs/` or `results/` of the checkout.
 """
 
 import multiprocessing
@@ -17,6 +19,8 @@ from engine import ROOT
 LIBRARIES = ["cv2", "hydra", "lightning_fabric", "matplotlib.figure", "sklearn.mixture", "smplx"]
 LIBRARIES += ["torch.utils.tensorboard", "torchmetrics", "torchvision.transforms.v2"]
 OWN = ("datasets", "engine", "losses", "metrics", "models", "scripts", "synthetic")
+PROTECTED = (f"{ROOT}/outputs", f"{ROOT}/results")
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Done(NamedTuple):
@@ -25,22 +29,37 @@ class Done(NamedTuple):
     stderr: str
 
 
+def protect_checkout() -> None:
+    """Raise an error wherever this process writes to a user's outputs/ or results/."""
+
+    def check(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in ("open", "os.mkdir", "os.rename", "os.remove"):
+            return
+        if event == "open" and not arguments[2] & WRITES:
+            return
+        path = arguments[event == "os.rename"]
+        if isinstance(path, (str, os.PathLike)) and os.path.abspath(path).startswith(PROTECTED):
+            raise PermissionError(f"{path}: a test may only write to its temporary folder")
+
+    sys.addaudithook(check)
+
+
 def context() -> ForkServerContext:
-    """Where processes are such forks."""
+    """Return the context that forks such processes."""
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(LIBRARIES)
     return forks
 
 
 def start(function: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
-    """A process that calls a function of a module, with one thread as all tests."""
-    process = context().Process(target=function, args=arguments)
+    """Start a process that calls a function of a module."""
+    process = context().Process(target=_protected, args=(function, arguments))
     process.start()
     return process
 
 
 def call(function: Callable[..., Any], *arguments: Any, timeout: float = 240) -> Done:
-    """The exit code of such a process, and what it wrote."""
+    """Call a function in such a process; return its exit code and output."""
     with TemporaryDirectory() as folder:
         written = Path(folder, "out"), Path(folder, "err")
         for path in written:
@@ -53,8 +72,13 @@ def call(function: Callable[..., Any], *arguments: Any, timeout: float = 240) ->
 
 
 def run(script: Path, *arguments: str, cwd: Path = ROOT, timeout: float = 240) -> Done:
-    """`python script arguments...` in a folder."""
+    """Run `python script arguments...` in a folder."""
     return call(_script, str(script), arguments, str(cwd), timeout=timeout)
+
+
+def _protected(function: Callable, arguments: tuple) -> None:
+    protect_checkout()
+    function(*arguments)
 
 
 def _captured(written: tuple[Path, Path], function: Callable, arguments: tuple) -> None:
@@ -66,7 +90,7 @@ def _captured(written: tuple[Path, Path], function: Callable, arguments: tuple) 
 
 
 def _script(script: str, arguments: tuple[str, ...], cwd: str) -> None:
-    """What a fresh interpreter does; the project's modules are those of the script's checkout."""
+    """Run a script; the project's modules are those of the script's checkout."""
     os.chdir(cwd)
     for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
         del sys.modules[name]

@@ -31,6 +31,7 @@ from scripts.released.clones import MISC, Clone
 from scripts.released.inputs import Quantities
 from synthetic.mini.bodies import write_bodies
 
+PAPER = ["experiment=ihmr/spin_rt", "preset=paper"]
 VIEWS = (View(), View(True, (0.8, 1.1, 1.3), 0.0, 1.0), View(True, (1.0, 1.0, 1.0), 25.0, 1.15))
 
 
@@ -137,17 +138,9 @@ def ihmr_images(folder: Path) -> Path:
     return next(path for path in (folder, *folder.iterdir()) if (path / name).is_file())
 
 
-def prepared(work: Path) -> tuple[Any, Path, Tensor, Tensor, dict]:
-    """Return the task of `preset=paper`, and people with predictions (N, 229)."""
-    folder = write_body(work)
-    overrides = ["experiment=ihmr/spin_rt", "preset=paper", f"++paths.ihmr={folder}"]
-    task, pred, target = task_of(overrides, folder)
-    return task, folder, pred, target, ihmr.split_target(target)
-
-
 def task_of(overrides: list[str], folder: Path) -> tuple[Any, Tensor, Tensor]:
     """Return a task without its network, predictions (N, 229) and targets (N, T)."""
-    cfg = composed("train", overrides)
+    cfg = composed("train", [*overrides, f"++paths.ihmr={folder}"])
     people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
     rows = [ihmr.target(people, row, VIEWS[row % 3]) for row in range(12)]
     target = torch.from_numpy(np.stack(rows))
@@ -163,9 +156,10 @@ def task_of(overrides: list[str], folder: Path) -> tuple[Any, Tensor, Tensor]:
 
 def losses(root: Path, work: Path) -> Quantities:
     """The terms of SPIN's loss, which `preset=paper` keeps."""
-    clone = spin_clone(root)
+    clone, folder = spin_clone(root), write_body(work)
     trainer = clone.load("train.trainer").Trainer
-    task, folder, pred, target, true = prepared(work)
+    task, pred, target = task_of(PAPER, folder)
+    true = ihmr.split_target(target)
     parts = task.unweighted(pred, {"target": target})
     pose, shape, camera = pred.split((216, 10, 3), 1)
     joints = SMPL(folder)(pose.unflatten(1, (24, 3, 3)), shape)[1]
@@ -210,7 +204,7 @@ def fits(root: Path, work: Path) -> Quantities:
         place = geometry.estimate_translation(joints, pixels, focal_length=5000.0, img_size=224.0)
         centre = torch.full((12, 2), 112.0)
         theirs = fitter.get_fitting_loss(pose, shape, place, centre, pixels).mean(-1)
-    own = prepared(work)[0].counting.fit_error(joints, keypoints.flatten(1))
+    own = task_of(PAPER, folder)[0].counting.fit_error(joints, keypoints.flatten(1))
     yield "reprojection error of a static fit", own, theirs
 
 

@@ -16,10 +16,10 @@ from metrics import mesh_report, pa_mpjpe
 from metrics.errors import mean_distance
 from models.rotations import matrix_from_6d
 from models.smpl import SMPL
+from scripts.released.bodies.mmhuman import CONFIG, Body, mmhuman_clone
+from scripts.released.bodies.spin import ihmr_images, matrices, rotvec, write_body
+from scripts.released.bodies.spin_data import read_image
 from scripts.released.inputs import Quantities, official, rms, settings
-from scripts.released.mmhuman import CONFIG, Body, mmhuman_clone
-from scripts.released.spin import ihmr_images, matrices, rotvec, write_body
-from scripts.released.spin_data import read_image
 
 VIEWS = {
     "a person": View(),

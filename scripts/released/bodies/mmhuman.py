@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from datasets import ihmr
 from models.rotations import matrix_from_axis_angle
 from models.smpl import SMPL
+from scripts.released.bodies.spin import matrices, poses, rotvec, task_of, write_body
 from scripts.released.clones import Clone
 from scripts.released.inputs import Quantities, noisy_losses
-from scripts.released.spin import matrices, poses, rotvec, task_of, write_body
 
 BARE = [
     *("", ".models", ".models.losses", ".models.architectures", ".models.registrants", ".utils"),
@@ -36,6 +36,7 @@ NOT_USED = [
     *("mmhuman3d.data.data_structures.human_data_cache", "mmhuman3d.data.datasets.base_dataset"),
     "mmhuman3d.data.datasets.pipelines.compose",
 ]
+OFFICIAL = ["experiment=ihmr/bmc", "preset=official"]
 CONFIG = "configs/balanced_mse/resnet50_spin_ihmr_ft_bmc.py"
 
 
@@ -134,8 +135,7 @@ def batch(folder: Path) -> tuple[Any, Tensor, Tensor]:
     Half of the people have fits, some of them bad and one with an extreme shape; some keypoints
     are not visible.
     """
-    overrides = ["experiment=ihmr/bmc", "preset=official", f"++paths.ihmr={folder}"]
-    task, pred, target = task_of(overrides, folder)
+    task, pred, target = task_of(OFFICIAL, folder)
     true = ihmr.split_target(target)  # views of the target
     generator = torch.Generator().manual_seed(5)
     for name, width in (("keypoints", 3), ("joints", 4)):
@@ -212,12 +212,11 @@ def sigma(root: Path, work: Path) -> Quantities:
     """BMC on 216 numbers for other noise scales, and sigma after 500 steps."""
     theirs = mmhuman_clone(root).load("mmhuman3d.models.losses.balanced_mse_loss")
     folder = write_body(work)
-    overrides = ["experiment=ihmr/bmc", "preset=official", f"++paths.ihmr={folder}"]
     pred, target = (matrices(poses(64, seed=seed)).flatten(1) for seed in (1, 2))
     pred = 0.3 * pred + 0.7 * target
 
     def ours(start: float) -> Any:
-        task, *_ = task_of(overrides, folder)
+        task, *_ = task_of(OFFICIAL, folder)
         loss: Any = lambda p, t: task.scale["pose"] * task.pose(p, t)  # noqa: E731
         loss.likelihood = task.loss.likelihood
         with torch.no_grad():

@@ -9,8 +9,8 @@ from PIL import Image
 
 from datasets import crops, ihmr
 from datasets.crops import View
+from scripts.released.bodies.spin import VIEWS, ihmr_images, matrices, spin_clone, write_body
 from scripts.released.inputs import Quantities, rms
-from scripts.released.spin import VIEWS, ihmr_images, matrices, spin_clone, write_body
 
 
 def samples(root: Path, work: Path) -> Quantities:
