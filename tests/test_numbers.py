@@ -1,5 +1,5 @@
 """Every number in the prose of README.md and docs/results.md is bound to a cell of results/, or is
-listed as a constant of the page (see engine/tables/bindings.py)."""
+listed as a constant of the page (see engine/tables/report/bindings.py)."""
 
 import functools
 import json
@@ -12,8 +12,8 @@ import pytest
 
 from engine.speed import timing
 from engine.tables import table as tables
-from engine.tables.bindings import NOT_PROSE, numbers, resolve, rewrite, rounded
-from engine.tables.summary import summary
+from engine.tables.report.bindings import NOT_PROSE, numbers, resolve, rewrite, rounded
+from engine.tables.report.summary import summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -129,4 +129,4 @@ def test_tables_in_the_pages_are_those_of_the_files():
         if name == "speed":
             assert inserted == timing.markdown(content)
         else:
-            assert inserted == tables.render(content), f"{name}: publish it again"
+            assert inserted == tables.render(content), "python scripts/report.py publish=true"

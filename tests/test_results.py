@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.tables.columns import table_configs
 from engine.tables.intervals import compared
-from engine.tables.report.gather import table_configs
-from engine.tables.table import DRAWS, stored_draws
+from engine.tables.table import REPLICATES, read_replicates
 from engine.tables.tradeoff import areas
 from synthetic.benchmark.methods import METHODS
 from synthetic.benchmark.problems import TABLE
@@ -53,17 +53,18 @@ COMPARED = [
 
 @pytest.mark.parametrize("path", COMPARED, ids=lambda path: path.stem)
 def test_intervals_follow_from_the_stored_values(path: Path):
-    """Every seed's value and the draws are kept, so that each interval can be made again."""
-    content, draws = json.loads(path.read_text()), stored_draws(path.parent / (path.stem + DRAWS))
+    """Recompute every interval from the stored values and replicates."""
+    content = json.loads(path.read_text())
+    replicates = read_replicates(path.parent / (path.stem + REPLICATES))
     table = table_configs()[content["meta"]["table"]]
-    again = json.loads(json.dumps(compared(content, draws, table["benchmark"])["against"]))
+    again = json.loads(json.dumps(compared(content, replicates, table["benchmark"])["against"]))
     assert again.keys() == content["against"].keys()
     for row, others in content["against"].items():
         for baseline, columns in others.items():
             for name, stored in columns.items():
                 close_to(again[row][baseline][name], stored)
     if "areas" in content:
-        for method, found in areas(content, draws).items():
+        for method, found in areas(content, replicates).items():
             stored = content["areas"][method]
             assert found["mean"] == pytest.approx(stored["mean"], rel=1e-6)
             for other, difference in stored["against"].items():

@@ -1,22 +1,31 @@
-"""What a column of a table is called, its unit, and which way is better: as its benchmark says.
+"""Names, units and directions of columns, and highlighted rows, as configs/benchmark states them.
 
 benchmark.columns   {bmae: {title: bMAE, unit: years, better: lower}}
 benchmark.parts     {many: Many}; bmae_many is column bmae, part many
+benchmark.highlight {baseline: [rows], reweighted: [rows], paper: [rows], ours: [rows]}
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
+
+from omegaconf import OmegaConf
+
+from engine import CONFIGS
+from engine.runs.run import composed
+
+LAST = 1000  # the order of tables that do not state one
 
 
 class Column(NamedTuple):
     group: str  # e.g. bMAE (years) ↓
-    part: str  # e.g. Many; All where the group has parts and this is the whole
+    part: str  # e.g. Many; All for the whole of a group
     better: Literal["lower", "higher"]
     title: str  # e.g. bMAE
 
 
 def column(benchmark: Mapping[str, Any], name: str) -> Column:
-    """bmae_many -> (bMAE (years) ↓, Many, lower); a name that is not declared stands for itself."""
+    """bmae_many -> (bMAE (years) ↓, Many, lower, bMAE); an undeclared name is its own title."""
     columns, parts = benchmark.get("columns") or {}, benchmark.get("parts") or {}
     fits = [key for key in columns if name == key or name.startswith(f"{key}_")]
     if not fits:
@@ -31,7 +40,57 @@ def column(benchmark: Mapping[str, Any], name: str) -> Column:
     return Column(f"{about['title']}{unit} {arrow}", shown, about["better"], about["title"])
 
 
+def heads(benchmark: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return readable headers, with the unit at the first of a group: bMAE (years) ↓, bMAE Many."""
+    found, seen = [], set()
+    for about in (column(benchmark, name) for name in names):
+        short = about.title if about.part in ("", "All") else f"{about.title} {about.part}"
+        first = about.group not in seen
+        found.append(short + about.group.removeprefix(about.title) if first else short)
+        seen.add(about.group)
+    return found
+
+
 def highlighted(benchmark: Mapping[str, Any], *kinds: str) -> list[str]:
-    """The rows that a benchmark highlights as baseline, reweighted, paper or ours."""
+    """Return the rows that a benchmark highlights as baseline, reweighted, paper or ours."""
     found = benchmark.get("highlight") or {}
     return [row for kind in kinds for row in found.get(kind) or []]
+
+
+@cache
+def table_configs() -> dict[str, dict[str, Any]]:
+    """{name: config} of all tables, each with its `benchmark`; those of the paper first."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in (CONFIGS / "table").glob("*.yaml"):
+        cfg = composed("table", [f"table={path.stem}"])
+        plain: Any = OmegaConf.to_container(cfg.table)
+        found[path.stem] = {**plain, "benchmark": OmegaConf.to_container(cfg.benchmark)}
+
+    def rank(name: str) -> tuple[bool, int, str]:
+        return not found[name].get("paper"), found[name].get("order", LAST), name
+
+    return {name: found[name] for name in sorted(found, key=rank)}
+
+
+def table_of(stem: str, content: Mapping[str, Any] | None = None) -> str | None:
+    """Return the table that results/<stem>.json measures; utkface_sigma is an imdb_wiki_sigma.
+
+    Files that do not name their table belong to the one whose name theirs begins with.
+    """
+    named = (content or {}).get("meta", {}).get("table")
+    if named in table_configs():
+        return named
+    fits = {
+        prefix: name
+        for name, table in table_configs().items()
+        for dataset in table["benchmark"]["datasets"]
+        for prefix in [name.replace(table["benchmark"]["name"], dataset, 1)]
+        if stem == prefix or stem.startswith(f"{prefix}_")
+    }
+    return fits[max(fits, key=len)] if fits else None
+
+
+def benchmark_of(stem: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the benchmark of results/<stem>.json; empty if its table has no config."""
+    name = table_of(stem, content)
+    return table_configs()[name]["benchmark"] if name else {}

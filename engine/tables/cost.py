@@ -1,13 +1,14 @@
-"""What a loss costs in training: seconds per iteration and peak memory, as the paper measures.
+"""Cost of a loss in training: seconds per iteration and peak memory, as the paper measures them.
 
-Each row is measured in a process of its own, so that one row's memory is not another's. The images
-are random numbers: a step costs the same whatever they show.
+Each row is measured in a fresh process, so that the memory of one row does not count for another.
+The images are random numbers: a step costs the same whatever they show.
 """
 
 import multiprocessing
 import resource
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,14 @@ from engine.training import build
 SAMPLES = 20_000  # labels that the priors are fitted to
 
 
-def measure(cfg: DictConfig, iterations: int, warmup: int = 1) -> dict[str, float]:
-    """{"seconds", "memory_mb"} of one training step of a stage-2 config, backbone included."""
-    context = multiprocessing.get_context("spawn")
-    receive, send = context.Pipe(duplex=False)
-    arguments = OmegaConf.to_container(cfg, resolve=True), iterations, warmup, send
-    process = context.Process(target=_measure, args=arguments)
-    process.start()
-    send.close()
-    try:
-        return receive.recv()
-    except EOFError:
-        raise RuntimeError(f"{cfg.name}: the measuring process ended without a result") from None
-    finally:
-        process.join()
+def measure(cfg: DictConfig, iterations: int) -> dict[str, float]:
+    """Return {"seconds", "memory_mb"} of one training step of a stage-2 config with backbone."""
+    plain = OmegaConf.to_container(cfg, resolve=True)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure_here, plain, iterations).result()
 
 
-def _measure(plain: Any, iterations: int, warmup: int, send: Any) -> None:
+def measure_here(plain: Any, iterations: int, warmup: int = 1) -> dict[str, float]:
     cfg: Any = OmegaConf.create(plain)
     cfg.features = {"mode": "none"}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -53,7 +45,7 @@ def _measure(plain: Any, iterations: int, warmup: int, send: Any) -> None:
         "target": torch.from_numpy(labels)[index].to(device),
         "meta": {"index": index.to(device)},
     }
-    _forget_peak(device)
+    _reset_peak(device)
     times = []
     for _ in range(warmup + iterations):
         start = time.perf_counter()
@@ -64,11 +56,11 @@ def _measure(plain: Any, iterations: int, warmup: int, send: Any) -> None:
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    send.send({"seconds": float(np.mean(times[warmup:])), "memory_mb": _peak(device)})
+    return {"seconds": float(np.mean(times[warmup:])), "memory_mb": _peak(device)}
 
 
-def _forget_peak(device: torch.device) -> None:
-    """From here on the peak counts, without what the fit of a prior took."""
+def _reset_peak(device: torch.device) -> None:
+    """Exclude the memory that the fit of a prior took."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     elif sys.platform == "linux":
@@ -76,10 +68,10 @@ def _forget_peak(device: torch.device) -> None:
 
 
 def _peak(device: torch.device) -> float:
-    """The most megabytes that were in use at one time."""
+    """Return the peak memory in megabytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
-    if sys.platform == "linux":  # where ru_maxrss begins with what the parent process had
+    if sys.platform == "linux":  # where ru_maxrss begins with the parent's memory
         lines = Path("/proc/self/status").read_text().splitlines()
         status = dict(line.split(":", 1) for line in lines)
         return int(status["VmHWM"].split()[0]) / 2**10

@@ -1,25 +1,16 @@
-"""The pages that show a table of results/, each between two marks of its name."""
+"""Generated blocks of README.md and docs/*.md: each table stands between two marks."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from datasets.io.files import atomic_write
 from engine import RESULTS
-from engine.tables.bindings import rewrite
-
-
-def _marks(name: str) -> tuple[str, str]:
-    return f"<!-- table {name} -->\n", f"<!-- end {name} -->"
-
-
-def has_place(page: Path, name: str) -> bool:
-    """Whether a page shows the table of that name."""
-    return _marks(name)[0] in page.read_text()
+from engine.tables.report.bindings import rewrite
 
 
 def insert(page: Path, name: str, text: str) -> None:
     """Put text between the marks `<!-- table name -->` and `<!-- end name -->` of a page."""
-    start, end = _marks(name)
+    start, end = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
     content = page.read_text()
     if content.count(start) != 1 or content.count(end) != 1:
         raise ValueError(f"{page}: expected the marks {start.strip()} and {end} once each")
@@ -29,7 +20,7 @@ def insert(page: Path, name: str, text: str) -> None:
 
 
 def beside(results: Path) -> list[Path]:
-    """The pages beside `results` that tables are written to."""
+    """Return the pages next to `results` that can show tables."""
     found = results.parent / "README.md", *sorted(results.parent.glob("docs/*.md"))
     return [path for path in found if path.is_file()]
 
@@ -37,6 +28,6 @@ def beside(results: Path) -> list[Path]:
 def insert_everywhere(pages: Iterable[Path], name: str, text: str) -> None:
     """Put a table into every page that shows it, and set the numbers in prose to their cells."""
     for page in pages:
-        if has_place(page, name):
+        if f"<!-- table {name} -->\n" in page.read_text():
             insert(page, name, text)
         rewrite(page, RESULTS)

@@ -1,4 +1,4 @@
-"""How our figures look, and how they are written."""
+"""Style, colours and files of all figures."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "savefig.dpi": 160,
 }
-# One for each method in all figures, in colour-blind-safe palettes (Okabe and Ito; Tol). As in the
+# One per method in all figures, from colour-blind-safe palettes (Okabe and Ito; Tol). As in the
 # paper's captions: oracle blue, least squares yellow, re-weighting green, ours red, test purple.
 _COLOURS = {
     "Oracle": "#0072B2",
@@ -38,20 +38,21 @@ _COLOURS = {
     "Train": "#56B4E9",
     "Test": "#CC79A7",
 }
-TRAIN = "#BFD9EA"  # the training histogram, behind a plot
+TRAIN = "#BFD9EA"  # the training histogram in the background
 
 
 def colour(name: str) -> str:
-    """Of a row, with whatever noise: "GAI (true noise)" is GAI."""
+    """Return the colour of a row; "GAI (true noise)" has that of GAI."""
     return _COLOURS.get(name.split(" (")[0], "#555555")
 
 
 def save(figures: Mapping[str, Figure], folder: Path, prefix: str) -> list[Path]:
-    """<folder>/<prefix>_<name>.png and .pdf; the same figure gives the same file."""
+    """Write <folder>/<prefix>_<name>.png and .pdf; the same figure gives the same file."""
     written = []
     for name, figure in figures.items():
+        stem = f"{prefix}_{name}" if prefix else name
         for form in ("png", "pdf"):
-            path = folder / f"{prefix}_{name}.{form}"
+            path = folder / f"{stem}.{form}"
             undated = {"CreationDate": None} if form == "pdf" else {}
             with mpl.rc_context(STYLE), atomic_write(path) as file:
                 figure.savefig(file, format=form, metadata=undated)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.tables import report
+from engine.tables.report.render import write
 from tests.browser.driver import MISSING, Browser
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +31,7 @@ return [line.getAttribute("y1"), line.getAttribute("y2"), line.getAttribute("cla
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report.write(tmp_path_factory.mktemp("report"), own=False)[0]
+    return write(tmp_path_factory.mktemp("report"), own=False)[0]
 
 
 @pytest.fixture(scope="module")

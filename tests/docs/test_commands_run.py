@@ -5,7 +5,6 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,10 +98,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         return [kind[benchmark](data, outputs, row.experiment, *said, *own)]
 
     def measured(cfg: DictConfig, iterations: int) -> dict[str, float]:
-        found: list[dict[str, float]] = []
-        plain = OmegaConf.to_container(cfg, resolve=True)
-        cost._measure(plain, iterations, 1, SimpleNamespace(send=found.append))
-        return found[0]
+        return cost.measure_here(OmegaConf.to_container(cfg, resolve=True), iterations)
 
     def one_by_one(tasks: Sequence[Any], workers: int, progress: Callable) -> list[Any]:
         results = []
@@ -111,12 +107,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             progress(i, None)
         return results
 
-    def drawn_once(cfg: DictConfig, overrides: list[str], say: Any = None) -> list[Path]:
+    def drawn_once(cfg: DictConfig, overrides: list[str], progress: Any = make.log) -> list[Path]:
         with open_dict(cfg):
             figures = cfg.table.get("figures")
             cfg.table.figures = None if figures in DRAWN else figures
         DRAWN.add(figures)
-        return whole(cfg, overrides, say)
+        return whole(cfg, overrides, progress)
 
     expanded, whole = compare.expanded, make.make
     monkeypatch.setattr(make, "make", drawn_once)

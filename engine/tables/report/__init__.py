@@ -1,6 +1,1 @@
-"""The report: every table of the paper beside ours, on one page."""
-
-from engine.tables.report.gather import Section, gather, table_configs
-from engine.tables.report.render import html, markdown, write
-
-__all__ = ["Section", "gather", "html", "markdown", "table_configs", "write"]
+"""Everything made from all of results/: the report page, README's summary, the forest plot."""

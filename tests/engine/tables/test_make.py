@@ -16,32 +16,29 @@ from tests.engine.tables.test_tradeoff import table
 from tests.engine.tiny import tiny
 
 
-@pytest.mark.parametrize("name", ["imdb_wiki", "imdb_wiki_tradeoff"])
-def test_other_datasets_have_no_paper(name: str):
-    own, other = (
-        composed("table", [f"table={name}", "preset=laptop", f"dataset={dataset}"])
-        for dataset in ("imdb_wiki", "utkface")
-    )
-    make.forget_other_datasets(own)
-    make.forget_other_datasets(other)
-    assert bool(own.table.get("paper")) == (name == "imdb_wiki")
-    assert not other.table.get("paper")
-
-
-@pytest.mark.parametrize("name", ["nyud2", "ihmr", "stsb"])
-def test_a_dataset_with_a_csv_keeps_its_published_numbers(name: str):
-    """Which dataset the numbers belong to is said by the benchmark, not by the name of a file."""
-    cfg = composed("table", [f"table={name}", "++dataset.csv=mine.csv"])
-    assert "paper" in cfg.table
-    numbers = dict(cfg.table.paper)
-    make.forget_other_datasets(cfg)
-    assert dict(cfg.table.paper) == numbers
-    assert make.own_name(cfg) == name
+@pytest.mark.parametrize(
+    ("name", "dataset", "file", "cited"),
+    [
+        ("imdb_wiki", "dataset=wiki", "wiki", True),
+        ("imdb_wiki", "dataset=utkface", "utkface", False),
+        ("imdb_wiki_gmm", "dataset=utkface", "utkface_gmm", False),
+        *((name, "++dataset.csv=mine.csv", name, True) for name in ("nyud2", "ihmr", "stsb")),
+    ],
+)
+def test_the_benchmark_states_whose_numbers_are_cited(
+    name: str, dataset: str, file: str, cited: bool, monkeypatch: pytest.MonkeyPatch
+):
+    cfg = composed("table", [f"table={name}", "paths=mini", dataset])
+    monkeypatch.setattr(make, "compare", lambda *_: pytest.fail("stop"))
+    with pytest.raises(pytest.fail.Exception):
+        make.make(cfg, [])
+    assert bool(cfg.table.paper) == cited
+    assert cfg.name == f"{file}_mini"
 
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in (CONFIGS / "benchmark").glob("*.yaml")))
-def test_whose_numbers_are_cited_is_a_list(name: str):
-    """A part of a name is not the name."""
+def test_cited_datasets_are_a_list(name: str):
+    """Part of a name is not the name."""
     file = OmegaConf.load(CONFIGS / "benchmark" / f"{name}.yaml")
     assert isinstance(file.benchmark.cited, ListConfig)
 
@@ -49,14 +46,16 @@ def test_whose_numbers_are_cited_is_a_list(name: str):
 def test_a_table_is_written_with_the_papers_numbers(
     faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    said = ["preset=laptop", "paths=mini", f"paths.outputs={tmp_path}"]
-    cfg = composed("table", ["table=imdb_wiki_sigma", "seeds=2", *said])
-    *paths, draws = make.make(cfg, [*said, *tiny(faces, tmp_path)])
-    assert draws.name == "imdb_wiki_sigma_mini_draws.npz"
+    overrides = ["preset=laptop", "paths=mini", f"paths.outputs={tmp_path}"]
+    cfg = composed("table", ["table=imdb_wiki_sigma", "seeds=2", *overrides])
+    *paths, replicates = make.make(cfg, [*overrides, *tiny(faces, tmp_path)])
+    assert replicates.name == "imdb_wiki_sigma_mini_draws.npz"
     assert [path.name for path in paths] == [
         f"imdb_wiki_sigma_mini.{ending}" for ending in ("md", "csv", "tex", "json")
     ]
-    assert "Joint." in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "Joint." in shown.out
+    assert "Joint., seed 1: done in" in shown.err
     assert all("12.85" in path.read_text() for path in paths)
     content = json.loads(paths[-1].read_text())
     entry = content["rows"]["Fix. (sigma = 6)"]["bmae"]
@@ -66,61 +65,58 @@ def test_a_table_is_written_with_the_papers_numbers(
     monkeypatch.setattr(make, "RESULTS", tmp_path / "results")
     readme, cfg.publish = tmp_path / "README.md", True
     readme.write_text(f"<!-- table {cfg.name} -->\nold\n<!-- end {cfg.name} -->\n")
-    published = make.make(cfg, [*said, *tiny(faces, tmp_path)])
+    published = make.make(cfg, [*overrides, *tiny(faces, tmp_path)])
     assert published[0].read_text() in readme.read_text()
     assert "old" not in readme.read_text()
 
 
-def test_a_depth_table_is_written_with_its_figures(
+def test_a_depth_table_of_two_rows_is_written_with_its_figures(
     rooms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(nyud2, "BLOCK", 2)
-    said = ["preset=laptop", f"paths.data={rooms}", f"paths.outputs={tmp_path}"]
-    cfg = composed("table", ["table=nyud2", "seeds=1", *said])
+    overrides = ["preset=laptop", f"paths.data={rooms}", f"paths.outputs={tmp_path}"]
+    cfg = composed("table", ["table=nyud2", "seeds=1", "rows=[Vanilla,GAI]", *overrides])
     lite = ["model.pretrained=false", "model.channels=[8,8,8]", "features.views=1"]
     few = ["trainer.epochs=1", "trainer.batch_size=4", "trainer.workers=0", "log.figures=false"]
-    keep = ("Vanilla", "GAI")
-    cfg.table.rows = {row: cfg.table.rows[row] for row in keep}
-    paths = make.make(cfg, [*said, *lite, *few])
+    paths = make.make(cfg, [*overrides, *lite, *few])
     written = next(path for path in paths if path.suffix == ".json")
     rows = json.loads(written.read_text())["rows"]
-    assert list(rows) == list(keep)
+    assert list(rows) == ["Vanilla", "GAI"]
     assert rows["GAI"]["rmse_few"]["paper"] == 1.703
     figures = {path.name for path in (tmp_path / "tables" / "figures").iterdir()}
     assert {"nyud2_panel.png", "nyud2_panel.pdf", "nyud2_gain.png", "nyud2_gain.pdf"} <= figures
 
 
-def test_a_table_passes_on_what_is_for_the_runs():
-    said = [
-        "table=imdb_wiki",
-        "preset=laptop",
-        "paths.data=a",
-        "~trainer.clip",
-        "seeds=1",
-        "name=b",
-    ]
-    assert make.passed_on(said) == ["preset=laptop", "paths.data=a", "~trainer.clip"]
+def test_rows_are_selected_by_name():
+    cfg = composed("table", ["table=imdb_wiki", "rows=[RRT+LDS,Balanced L1,Focal]"])
+    make.select_rows(cfg)
+    assert list(cfg.table.rows) == ["RRT+LDS", "Balanced L1"]
+    assert list(cfg.table.extras) == ["Focal"]
+    cfg.rows = ["Balanced L2"]
+    with pytest.raises(ValueError, match="rows: unknown 'Balanced L2'; choose from RRT"):
+        make.select_rows(cfg)
 
 
-def test_tables_of_other_datasets_have_their_names():
-    cfg = composed("table", ["table=imdb_wiki_gmm", "dataset=utkface", "paths=mini"])
-    assert make.own_name(cfg) == "utkface_gmm_mini"
+def test_overrides_for_the_runs_are_passed_on():
+    own = ["preset=laptop", "paths.data=a", "~trainer.clip"]
+    assert make.passed_on(["table=imdb_wiki", *own, "seeds=1", "name=b"]) == own
 
 
 @pytest.mark.parametrize("swept", [True, False])
 def test_a_value_of_a_sweep_may_diverge(
     swept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The curve is drawn without it; a row of the table that diverged is an error."""
-    content, draws = table(gain=1.0)
+    """The curve is plotted without it; a row of the table that diverged is an error."""
+    content, replicates = table(gain=1.0)
     content["curves"]["A"] = {"1": "A 1", "2": "A 2"} if swept else {"1": "A 1"}
     content["rows"]["A 2"] = {name: cell(["diverged"]) for name in content["rows"]["A 2"]}
-    found = {**content, "areas": areas(content, draws), "draws": draws, "diverged": ["A 2"]}
+    found = {**content, "areas": areas(content, replicates), "diverged": ["A 2"]}
     monkeypatch.setattr(make, "compare", lambda *_: {**found, "runs": {"A 1": [str(tmp_path)]}})
-    said = ["table=imdb_wiki_tradeoff", f"paths.outputs={tmp_path}", "name=some"]
-    cfg = composed("table", said)
+    cfg = composed(
+        "table", ["table=imdb_wiki_tradeoff", f"paths.outputs={tmp_path}", "name=utkface_tradeoff"]
+    )
     if swept:
-        assert tmp_path / "tables/figures/some_curves.png" in make.make(cfg, [])
+        assert tmp_path / "tables/figures/utkface_tradeoff_curves.png" in make.make(cfg, [])
     else:
         with pytest.raises(FloatingPointError, match="these rows diverged: A 2"):
             make.make(cfg, [])

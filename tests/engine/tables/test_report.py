@@ -8,7 +8,8 @@ import pytest
 
 from engine.runs import provenance
 from engine.tables import table as tables
-from engine.tables.report import gather, html, markdown
+from engine.tables.report.gather import gather
+from engine.tables.report.render import render
 
 ROOT = Path(__file__).parents[3]
 # The rows of the paper's seven tables, as it prints them; one number of each, from its last column.
@@ -96,7 +97,7 @@ def test_real_labels_on_drawn_images_are_marked_mini(results: Path):
 
 def test_page_and_markdown_show_numbers_and_their_making(results: Path, tmp_path: Path):
     sections, meta = gather(results), provenance.meta()
-    page, text = html(sections, meta), markdown(sections, meta, tmp_path)
+    page, text = (render(f"page.{x}", sections, meta, folder=tmp_path) for x in ("html", "md"))
     assert "| GAI | mini | imdb_wiki_mini | 13.00 ± 1.000 |" in text
     assert "| GAI | cited | paper | 12.66 |" in text
     assert "13.00<small> ± 1.000</small>" in page
@@ -108,7 +109,7 @@ def test_page_and_markdown_show_numbers_and_their_making(results: Path, tmp_path
 
 
 def test_the_page_needs_nothing_else():
-    page = html(gather(ROOT / "results"), provenance.meta())
+    page = render("page.html", gather(ROOT / "results"), provenance.meta())
     outside = re.findall(r"""(?:src|href)=["'](?!data:|#)([^"']+)""", page)
     assert not outside
     assert not re.findall(r"url\((?!#)|@import|fetch\(|XMLHttpRequest", page)

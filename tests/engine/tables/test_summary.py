@@ -1,4 +1,4 @@
-"""The summary says who is ahead by the intervals of the stored values, not by the means."""
+"""The verdicts of the summary and the forest plot follow from intervals, not from means."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.tables import summary
+from engine.tables.report import forest, summary
 from engine.tables.table import cell, write
 
 BENCHMARK = {
+    "name": "imdb_wiki",
     "title": "Ages",
     "highlight": {
         "baseline": ["Vanilla"],
@@ -34,27 +35,56 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     rows["Histogram"] = {"bmae": cell([11.9, 11.0, 13.1, 12.4, 11.1])}
     noise = rng.normal(0, 0.5, 400)
-    draws = {row: {"bmae": mean + noise} for row, mean in MEANS.items()}
-    draws["RRT"]["bmae"] = MEANS["RRT"] + rng.normal(0, 0.5, 400)
+    replicates = {row: {"bmae": mean + noise} for row, mean in MEANS.items()}
+    replicates["RRT"]["bmae"] = MEANS["RRT"] + rng.normal(0, 0.5, 400)
     seeds = {row: [(0, s) for s in range(5)] for row in rows}
-    write({"rows": rows, "seeds": seeds}, tmp_path, "wiki", draws)
+    write({"rows": rows, "seeds": seeds}, tmp_path, "wiki", replicates)
     return tmp_path
 
 
-def test_verdicts_follow_from_values_and_draws(results: Path):
-    content = json.loads((results / "wiki.json").read_text())
-    line = summary.line(BENCHMARK, "wiki", content)
+def test_verdicts_follow_from_values_and_replicates(results: Path):
+    line = summary.line(summary.measurement(BENCHMARK, "wiki"))
     assert line[2:6] == ["14.00 Vanilla", "13.00 RRT", "12.00 BMC", "11.90 Histogram"]
-    # BMC's seeds are ahead of RRT's, its images are not: their draws are independent here
+    # BMC's seeds are ahead of RRT's, its images are not: their replicates are independent here
     assert line[6] == (
         "BMC ahead of Vanilla, tie with RRT; Histogram ahead of Vanilla, tie with RRT and BMC"
     )
 
 
-def test_without_values_nothing_is_said(results: Path):
+def test_without_values_the_verdict_is_open(results: Path):
     content = json.loads((results / "wiki.json").read_text())
     del content["seeds"]
-    words = summary.line(BENCHMARK, "wiki", content)[6]
-    assert words == (
+    (results / "wiki.json").write_text(json.dumps(content))
+    one = summary.measurement(BENCHMARK, "wiki")
+    assert forest.relative(one, "BMC", "RRT") is None
+    assert summary.line(one)[6] == (
         "BMC open against Vanilla and RRT; Histogram open against Vanilla, RRT and BMC"
     )
+
+
+def test_the_forest_plot_is_in_percent_of_the_reference(results: Path):
+    one = summary.measurement(BENCHMARK, "wiki")
+    found = forest.relative(one, "BMC", "Vanilla")
+    assert found is not None
+    assert found.mean == pytest.approx(-100 * 2 / 14, rel=0.01)
+    assert found.images == pytest.approx((found.mean, found.mean), rel=0.01)  # the same noise
+    assert found.verdict == "ahead"
+    best = {**one.best, "reweighted": None, "ours": None}
+    left, right = forest.forest([one, one._replace(best=best)]).axes
+    means = [line.get_xdata()[0] for line in left.lines if line.get_marker() in ("o", "s")]
+    assert means == pytest.approx([found.mean, -100 * 2.1 / 14, found.mean], rel=0.01)
+    assert [text.get_text() for text in right.texts] == ["compared with RRT", "not measured"]
+
+
+def test_differences_beyond_the_axis_are_written(results: Path):
+    one = summary.measurement(BENCHMARK, "wiki")
+    far = {row: mean / 10 if row != "Vanilla" else mean for row, mean in MEANS.items()}
+    values = {
+        row: {"values": {(0, s): mean + 0.01 * s for s in range(3)}, "replicates": None}
+        for row, mean in far.items()
+    }
+    benchmark = {**BENCHMARK, "sampled": False}
+    left, _ = forest.forest([one._replace(samples=values, means=far, benchmark=benchmark)]).axes
+    assert [text.get_text()[:6] for text in left.texts[1:]] == [
+        f"◀ \N{MINUS SIGN}{percent}%" for percent in (91, 92)
+    ]

@@ -1,0 +1,118 @@
+"""Run many configs, in parallel where they share cached features, and report typed events."""
+
+import functools
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from enum import Enum
+from typing import NamedTuple
+
+from omegaconf import DictConfig
+
+from engine.cli import targets
+from engine.cli.errors import paragraph
+from engine.processes.pool import side_by_side
+from engine.runs import identity
+from engine.runs.run import first_stage, result, run
+
+
+class State(Enum):
+    FOUND = "found"
+    STARTED = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Event(NamedTuple):
+    """A step of the work, e.g. of the run "BMC, seed 0"."""
+
+    label: str
+    state: State
+    seconds: float = 0.0
+    error: str = ""
+    trace: str = ""
+
+    def __str__(self) -> str:
+        took = f" in {self.seconds:.0f} s" if self.state is State.DONE else ""
+        return f"{self.label}: {self.state.value}{took}"
+
+
+Progress = Callable[[Event], None]
+
+
+def run_all(cfgs: Mapping[str, DictConfig], jobs: int, progress: Progress) -> None:
+    """Run what is missing of {label: config}; on cached features `jobs` at a time."""
+    failed: dict[str, Event] = {}
+    broken: dict[str | None, Event] = {}  # stage-1 runs that failed are not tried for every head
+    alone, parallel, sources = [], [], set()
+
+    def note(event: Event) -> None:
+        if event.state is State.FAILED:
+            failed[event.label] = event
+        progress(event)
+
+    for name, cfg in cfgs.items():
+        if result(cfg) is not None and not cfg.rerun:
+            progress(Event(name, State.FOUND))
+            continue
+        stage1 = first_stage(cfg)
+        source = None if stage1 is None else identity.digest(targets.plain(stage1))
+        # the first run on a stage 1 computes its features, with all threads
+        shared = jobs > 1 and cfg.features.mode == "cached" and source in sources
+        (parallel if shared else alone).append((name, cfg, source))
+        sources.add(source)
+    for name, cfg, source in alone:
+        if source in broken:
+            note(broken[source]._replace(label=name))
+            continue
+        attempt(name, cfg, False, note)
+        stage1 = first_stage(cfg)
+        if name in failed and stage1 is not None and result(stage1) is None:
+            broken[source] = failed[name]
+    tasks = []
+    for name, cfg, source in parallel:
+        if source in broken:
+            note(broken[source]._replace(label=name))
+        else:
+            tasks.append(functools.partial(attempt, name, cfg, True))
+    side_by_side(tasks, jobs, lambda _, event: None if event is None else note(event))
+    if failed:
+        raise _summary_of(failed, len(cfgs))
+
+
+def attempt(name: str, cfg: DictConfig, quiet: bool, report: Progress) -> None:
+    """Run a config and report how it ended; `quiet`: its output would mix with that of others.
+
+    A run that diverged is not a failure: the table marks it.
+    """
+    report(Event(name, State.STARTED))
+    start, state, error, trace = time.time(), State.DONE, "", ""
+    with ExitStack() as stack:
+        if quiet:
+            cfg.log.progress = False
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        try:
+            run(cfg)
+        except FloatingPointError:
+            pass
+        except Exception as raised:
+            state, error, trace = State.FAILED, paragraph(raised), traceback.format_exc()
+    report(Event(name, state, time.time() - start, error, trace))
+
+
+def _summary_of(failed: Mapping[str, Event], runs: int) -> RuntimeError:
+    """Return one error for all runs that failed, one line for each reason."""
+    rows: dict[str, list[str]] = {}
+    for name, event in failed.items():
+        rows.setdefault(event.error, []).append(name)
+    lines = [f"{'; '.join(names)}: {text}" for text, names in rows.items()]
+    error = RuntimeError(
+        "\n".join([f"{len(failed)} of {runs} runs failed; the others are kept.", *lines])
+    )
+    for event in failed.values():
+        error.add_note(event.trace)
+    return error

@@ -1,0 +1,135 @@
+"""Forest plot over all benchmarks: how far the best losses are from the references, in percent.
+
+    relative difference = 100 (mean of the row - mean of the reference) / mean of the reference
+
+Both 95% intervals (intervals.py) are divided by the same mean; negative is better.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from engine.tables.plots import STYLE, save
+from engine.tables.report.summary import KINDS, Measurement, measurements
+
+LIMITS = (-45.0, 20.0)  # percent; what lies outside is written at the edge
+REFERENCES = ("baseline", "reweighted")
+LOOKS = {"paper": ("#D55E00", "o"), "ours": ("#0072B2", "s")}  # colour-blind-safe, Okabe and Ito
+SEEDS: Any = {"linewidth": 3.2, "solid_capstyle": "butt"}
+IMAGES: Any = {"linewidth": 1.1}
+
+
+class Relative(NamedTuple):
+    """A difference in percent of the reference; negative is better."""
+
+    mean: float
+    seeds: tuple[float, float] | None
+    images: tuple[float, float] | None
+    verdict: str
+
+
+def relative(one: Measurement, row: str, reference: str) -> Relative | None:
+    """Compare two rows; None if their values are not stored."""
+    found = one.difference(row, reference)
+    if found.get("mean") is None:
+        return None
+    scale = 100 / abs(one.means[reference]) * (1 if one.column.better == "lower" else -1)
+
+    def scaled(interval: Sequence[float] | None) -> tuple[float, float] | None:
+        if interval is None:
+            return None
+        low, high = sorted(scale * end for end in interval)
+        return low, high
+
+    ends = scaled(found["seeds"]), scaled(found["images"])
+    return Relative(scale * found["mean"], *ends, found["verdict"])
+
+
+def draw(ax: Axes, y: float, found: Relative, kind: str) -> None:
+    """Plot one comparison: thick line over seeds, thin line over test images."""
+    colour, marker = LOOKS[kind]
+    if not LIMITS[0] <= found.mean <= LIMITS[1]:
+        low, high = found.seeds or (np.nan, np.nan)
+        text = f"◀ {found.mean:.0f}%  [{low:.0f}, {high:.0f}]".replace("-", "\N{MINUS SIGN}")
+        ax.text(LIMITS[0] + 0.5, y, text, color=colour, va="center", fontsize=7.5)
+        return
+    for interval, offset, style in ((found.seeds, -0.14, SEEDS), (found.images, 0.22, IMAGES)):
+        if interval is not None:
+            ax.plot(np.clip(interval, *LIMITS), [y + offset] * 2, color=colour, **style)
+    significant = found.verdict in ("ahead", "behind")
+    face = colour if significant else "white"
+    ax.plot(found.mean, y, marker, color=colour, markerfacecolor=face, markersize=4.5, zorder=3)
+
+
+def forest(found: Sequence[Measurement]) -> Figure:
+    """Plot the paper's best loss and ours against the plain loss and against re-weighting."""
+    lines, headers, y = [], [], 0.0  # (y, measurement, kind)
+    for one in found:
+        headers.append((y, one))
+        for kind in LOOKS:
+            if one.best[kind] is not None:
+                y += 1
+                lines.append((y, one, kind))
+        y += 1.4
+    with mpl.rc_context(STYLE):
+        figure = Figure((9.5, 1.1 + 0.25 * y))
+        axes = figure.subplots(1, 2, sharey=True)
+        for ax, reference in zip(axes, REFERENCES, strict=True):
+            ax.set(xlim=LIMITS, ylim=(y - 0.6, -0.7))
+            ax.set_xlabel("relative difference (%), negative is better")
+            ax.set_title(f"against the {KINDS[reference].lower()}".replace("the re-", "re-"))
+            ax.axvline(0, color="#888888", linewidth=0.8, zorder=0)
+            ax.grid(axis="x", color="#EEEEEE", zorder=0)
+            ax.tick_params(axis="y", length=0)
+            for at, one in headers:
+                ax.axhline(at - 0.7, color="#DDDDDD", linewidth=0.6, zorder=0)
+                name = one.best[reference]
+                text = f"compared with {name}" if name else "not measured"
+                look: Any = {"ha": "right", "va": "center", "fontsize": 7.5, "color": "#555555"}
+                ax.text(LIMITS[1], at, text, **look)
+            for at, one, kind in lines:
+                row, other = one.best[kind], one.best[reference]
+                compared = relative(one, row, other) if row and other else None
+                if compared is not None:
+                    draw(ax, at, compared, kind)
+        titles = [title(one) for _, one in headers]
+        rows = [one.best[kind] for _, one, kind in lines]
+        axes[0].set_yticks([at for at, *_ in headers] + [at for at, *_ in lines], titles + rows)
+        for label in axes[0].get_yticklabels()[: len(headers)]:
+            label.set_fontweight("bold")
+        figure.legend(handles=legend(), loc="lower center", ncols=5, fontsize=8)
+        figure.tight_layout(rect=(0, 0.045, 1, 1))
+    return figure
+
+
+def title(one: Measurement) -> str:
+    """E.g. Age estimation, wiki (bMAE)."""
+    about, benchmark = one.column, one.benchmark
+    metric = about.title if about.part in ("", "All") else f"{about.title}, {about.part}"
+    name = "" if one.name == benchmark["name"] else f", {one.name}"
+    return f"{benchmark['title']}{name} ({metric})"
+
+
+def legend() -> list[Line2D]:
+    marks = [
+        Line2D([], [], color=colour, marker=marker, linestyle="", label=KINDS[kind])
+        for kind, (colour, marker) in LOOKS.items()
+    ]
+    hollow = {"marker": "o", "markerfacecolor": "white", "linestyle": ""}
+    return [
+        *marks,
+        Line2D([], [], color="#555555", **hollow, label="hollow: tie"),  # pyright: ignore
+        Line2D([], [], color="#555555", **SEEDS, label="95% CI over seeds"),
+        Line2D([], [], color="#555555", **IMAGES, label="95% CI over test images"),
+    ]
+
+
+def write(results: Path) -> list[Path]:
+    """Write figures/forest.png and .pdf."""
+    return save({"forest": forest(measurements())}, results / "figures", "")
