@@ -54,7 +54,7 @@ def cell(values: Sequence[float | str | None], paper: float | None = None) -> di
 
 
 def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
-    """Return the table as Markdown, CSV or LaTeX; `file` names tables that do not name themselves."""
+    """Return the table as Markdown, CSV or LaTeX; `file`: the name of its file."""
     if form not in FORMATS:
         raise ValueError(f"Unknown format {form!r}; choose from {', '.join(FORMATS)}.")
     sections, names = sections_of(table), columns_of(table)
