@@ -1,4 +1,4 @@
-"""What to do with these labels: how imbalanced they are, which prior fits, what balancing will do.
+"""Report how imbalanced labels are, which prior fits them, and what balancing will change.
 
 python scripts/diagnose.py labels.csv
 python scripts/diagnose.py people.csv column=age residuals=error
@@ -18,7 +18,7 @@ from losses import diagnose
 @command("diagnose")
 def main(cfg: DictConfig) -> None:
     if cfg.labels is None:
-        raise SystemExit("give a file of labels: python scripts/diagnose.py labels.csv")
+        raise SystemExit("Give a file of labels: python scripts/diagnose.py labels.csv")
     path = Path(cfg.labels)
     labels = numbers(path, cfg.column)
     residuals = None if cfg.residuals is None else numbers(path, cfg.residuals)
@@ -35,7 +35,7 @@ def main(cfg: DictConfig) -> None:
 
 
 def positional(arguments: list[str]) -> list[str]:
-    """A bare file name is short for labels=<file>."""
+    """Replace a bare file name by labels=<file>."""
     return [a if "=" in a or a.startswith("-") else f"labels='{a}'" for a in arguments]
 
 

@@ -1,4 +1,4 @@
-"""Evaluate a finished run or a released checkpoint: see configs/evaluate.yaml."""
+"""Compute the metrics of a finished run or a released checkpoint; see configs/evaluate.yaml."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from engine.runs.folder import finite_or_none
 @command("evaluate")
 def main(cfg: DictConfig) -> None:
     if (cfg.run is None) == (cfg.released is None):
-        raise ValueError("give either run=<folder> or released=<file>; see configs/evaluate.yaml")
+        raise ValueError("Give either run=<folder> or released=<file>; see configs/evaluate.yaml.")
     if cfg.run is not None:
         folder = Path(cfg.run)
         data, task, metrics = evaluate.finished_run(folder, cfg.checkpoint, cfg.trust)

@@ -1,4 +1,4 @@
-"""Run one row of a table, stage 1 included.
+"""Train one row of a table, including its stage 1.
 
 python scripts/train.py experiment=imdb_wiki/bmc preset=laptop paths=mini
 python scripts/train.py --multirun experiment=imdb_wiki/bmc,imdb_wiki/gai seed=0,1,2
@@ -14,7 +14,7 @@ from engine.training.log import brief
 
 @command("train")
 def main(cfg: DictConfig) -> float | None:
-    """The validation score, if there is one, so that a sweeper may minimise it."""
+    """Return the validation score, if any, for sweepers that minimise it."""
     done = run(cfg)
     if is_main_process():
         print(done["folder"])

@@ -1,4 +1,4 @@
-"""scripts/diagnose.py: a page of words and a figure, and one clear line for what it cannot read."""
+"""scripts/diagnose.py: a text report and a figure, and a one-line error for bad files."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests import process
 LABELS = [str(i % 17 + i % 3) for i in range(60)]
 
 
-def test_words_and_a_figure(tmp_path: Path):
+def test_report_and_figure(tmp_path: Path):
     (tmp_path / "my labels.csv").write_text("age\n" + "\n".join(LABELS))
     done = process.run(ROOT / "scripts/diagnose.py", "my labels.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -43,12 +43,12 @@ BAD = {
     "twice.csv": "the column 'age' is there twice",
     "binary.csv": "expected a CSV file in UTF-8, got other bytes",
     "nowhere.csv": "there is no such file",
-    "": "give a file of labels: python scripts/diagnose.py labels.csv",
+    "": "Give a file of labels: python scripts/diagnose.py labels.csv",
 }
 
 
 @pytest.mark.parametrize("arguments", BAD)
-def test_one_line_for_what_cannot_be_read(arguments: str, tmp_path: Path, monkeypatch):
+def test_bad_files_get_a_one_line_error(arguments: str, tmp_path: Path, monkeypatch):
     from hydra import compose, initialize_config_dir
 
     from scripts import diagnose
@@ -60,7 +60,7 @@ def test_one_line_for_what_cannot_be_read(arguments: str, tmp_path: Path, monkey
         cfg = compose("diagnose", positional(arguments.split()))
     with pytest.raises(
         (SystemExit, OSError, ValueError)
-    ) as caught:  # `command` makes one line of each
+    ) as caught:  # `command` prints one line for each
         diagnose.main(cfg)
     assert BAD[arguments] in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -1,6 +1,6 @@
-"""SPIN's and MMHuman3D's terms against loops, and against numbers that their own code gave.
+"""Terms of SPIN and MMHuman3D against loops, and against numbers recorded from their code.
 
-Those are of SPIN's SMPLify.get_fitting_loss and estimate_translation, and of MMHuman3D's
+Recorded from SPIN's SMPLify.get_fitting_loss and estimate_translation, and from MMHuman3D's
 BodyModelEstimator.compute_keypoints{2d,3d}_loss and SMPLify._compute_loss, on the same inputs.
 """
 
@@ -15,7 +15,7 @@ from models.smpl import project
 
 SPIN = Spin(good_fit=100, fit_robust=100)
 RELEASED = Released(robust=1, good_fit=10, fit_robust=100)
-# for fits that are ever worse, the fifth with few keypoints
+# of fits with increasing errors, the fifth with few keypoints
 SPIN_FITS = [0.07005373, 3.039093, 115.5446, 596.9338, 12.88429, 3410.069]
 RELEASED_FITS = [1.360693e-08, 2.390484e-05, 0.02253803, 4.517835, 0.0005343796, 2306.031]
 
@@ -34,17 +34,16 @@ def fits() -> tuple[Tensor, Tensor]:
     return tensor(joints), tensor(np.concatenate([seen, confidence], -1)).flatten(1)
 
 
-def test_fits_have_spins_error():
-    """The neck and the hips do not count, the mean is over all 49 joints."""
+@pytest.mark.parametrize(
+    ("terms", "expected", "rel"),
+    [
+        (SPIN, SPIN_FITS, 1e-4),  # float32 at a focal length of 5000 pixels; the first is 0.1 px
+        (RELEASED, RELEASED_FITS, 1e-3),  # the same, and the errors enter to the fourth power
+    ],
+)
+def test_errors_of_fits(terms, expected, rel):
     joints, keypoints = fits()
-    # 1e-4: float32 at a focal length of 5000 pixels, and the first error is a tenth of a pixel
-    assert SPIN.fit_error(joints, keypoints).tolist() == pytest.approx(SPIN_FITS, rel=1e-4)
-
-
-def test_fits_have_the_released_error():
-    joints, keypoints = fits()
-    # 1e-3: as above, and errors count with the fourth power
-    assert RELEASED.fit_error(joints, keypoints).tolist() == pytest.approx(RELEASED_FITS, rel=1e-3)
+    assert terms.fit_error(joints, keypoints).tolist() == pytest.approx(expected, rel=rel)
 
 
 def people() -> dict[str, Tensor]:
@@ -65,7 +64,7 @@ def people() -> dict[str, Tensor]:
     }
 
 
-def test_keypoints_and_joints_are_the_released_ones():
+def test_released_keypoints_and_joints():
     some = people()
     seen = project(some["joints"], some["camera"])
     made = {
@@ -78,13 +77,13 @@ def test_keypoints_and_joints_are_the_released_ones():
     }
     for name, (value, first, norm) in expected.items():
         (gradient,) = torch.autograd.grad(300 * made[name], some["joints"])
-        # 2e-6: theirs are float32, written with seven digits; 1e-5 for single differences
+        # 2e-6: recorded in float32 with seven digits; 1e-5 for single differences.
         assert 300 * float(made[name].detach()) == pytest.approx(value, rel=2e-6)
         assert float(gradient.norm()) == pytest.approx(norm, rel=2e-6)
         assert gradient[0, 40].tolist() == pytest.approx(first, rel=1e-5)
 
 
-def test_nothing_to_see_costs_nothing():
+def test_people_without_keypoints_and_joints_have_no_loss():
     some = people()
     seen = project(some["joints"], some["camera"])
     for terms in (SPIN, RELEASED):
@@ -95,7 +94,7 @@ def test_nothing_to_see_costs_nothing():
         assert not gradient.any()
 
 
-def test_spins_keypoints_and_joints_against_loops():
+def test_keypoints_and_joints_of_spin_against_loops():
     rng = np.random.default_rng(0)
     pred, true = rng.normal(size=(3, 49, 2)), rng.normal(size=(3, 49, 3))
     true[..., 2] = rng.random((3, 49))

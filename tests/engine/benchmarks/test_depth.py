@@ -1,4 +1,4 @@
-"""Maps in the engine: pixels are rows, targets are cached with features, evaluation streams."""
+"""Depth maps in the engine: pixels are samples, targets are cached, evaluation streams."""
 
 from functools import partial
 from pathlib import Path
@@ -37,26 +37,22 @@ def dense(loss, weights=None, outputs: int = 1) -> Dense:
 
 
 def test_the_loss_is_the_mean_over_pixels_from_0_7_m_on():
-    whole, data = dense(BalancedLoss(Gaussian(1.0), Flat())), batch()
-    loss, rows = whole(data)
-    pred = whole.model(data["input"]).detach().numpy()
+    task, data = dense(BalancedLoss(Gaussian(1.0), Flat())), batch()
+    loss, rows = task(data)
+    pred, target = task.model(data["input"]).detach(), data["target"]
     errors = [
-        (pred[i, 0, y, x] - float(t)) ** 2
-        for i in range(2)
-        for y in range(28)
-        for x in range(38)
-        if (t := data["target"][i, 0, y, x]) >= 0.7
+        (p - t) ** 2 for p, t in zip(pred.flatten(), target.flatten(), strict=True) if t >= 0.7
     ]
     assert len(rows) == len(errors)
     assert loss.item() == pytest.approx(float(np.mean(errors)), rel=1e-5)  # float32 sums
-    assert "nll" in whole.terms(data, rows)
+    assert "nll" in task.terms(data, rows)
 
 
-def test_weights_are_looked_up_pixel_by_pixel():
+def test_weights_are_looked_up_for_each_pixel():
     table = torch.arange(100).double() + 1
-    table[50] = torch.nan  # a bin that no training pixel is in
-    whole, data = dense(WeightedLoss("mse"), table.float()), batch()
-    loss, rows = whole(data)
+    table[50] = torch.nan  # a bin without training pixels
+    task, data = dense(WeightedLoss("mse"), table.float()), batch()
+    loss, rows = task(data)
     target = data["target"][data["target"] >= 0.7]
     lookup = table.nan_to_num(nan=1.0)[(target * 10).long()]
     expected = (lookup * (rows.detach()[:, 0] - target) ** 2).mean()
@@ -66,14 +62,13 @@ def test_weights_are_looked_up_pixel_by_pixel():
 def test_a_histogram_is_decoded_before_it_is_upsampled():
     likelihood = Histogram(np.linspace(0.6, 10, 48), soft=0.3, point="mean")
     prior = Bins(np.linspace(0.7, 9.9, 47), np.ones(47))
-    whole, data = dense(BalancedLoss(likelihood, prior), outputs=47), batch()
-    loss, rows = whole(data)
+    task, data = dense(BalancedLoss(likelihood, prior), outputs=47), batch()
+    loss, rows = task(data)
     assert rows.shape[1] == 47
     assert torch.isfinite(loss)
-    full = {**data, "target": torch.ones(2, 1, 228, 304)}
-    pred = whole.predict(full)
+    pred = task.predict({**data, "target": torch.ones(2, 1, 228, 304)})
     assert pred.shape == (2, 1, 228, 304)
-    mass = torch.softmax(whole.model(data["input"]), 1)
+    mass = torch.softmax(task.model(data["input"]), 1)
     centers = torch.linspace(0.7, 9.9, 47)[:, None, None]
     torch.testing.assert_close(pred[:, 0, 0, 0], (mass * centers).sum(1)[:, 0, 0])  # a corner
 
@@ -97,17 +92,8 @@ def test_priors_and_weights_are_fitted_to_the_counted_pixels(rooms: Path, tmp_pa
 def test_cached_and_uncached_maps_give_the_same_head(rooms: Path, tmp_path: Path):
     plain = ("dataset.augment=false", "optim.optimizer.lr=0.01")
     uncached = run(depth_config(rooms, tmp_path, "nyud2/bni", "features=none", *plain))
-    cached = run(
-        depth_config(
-            rooms,
-            tmp_path,
-            "nyud2/bni",
-            "features=cached",
-            "features.views=1",
-            "features.augment=false",
-            *plain,
-        )
-    )
+    settings = ("features=cached", "features.views=1", "features.augment=false", *plain)
+    cached = run(depth_config(rooms, tmp_path, "nyud2/bni", *settings))
     known = {key: value for key, value in uncached["metrics"].items() if value is not None}
     assert len(known) > 20
     for key, value in known.items():
@@ -115,7 +101,7 @@ def test_cached_and_uncached_maps_give_the_same_head(rooms: Path, tmp_path: Path
         assert cached["metrics"][key] == pytest.approx(value, rel=1e-3), key
 
 
-def test_a_held_out_part_reads_its_rows_of_the_one_table(
+def test_held_out_scenes_share_the_feature_table(
     rooms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(nyud2, "BLOCK", 2)
@@ -141,7 +127,7 @@ def test_a_held_out_part_reads_its_rows_of_the_one_table(
 
 
 class Endless(torch.utils.data.Dataset):
-    """So many test maps, made when asked for."""
+    """`size` test maps, generated on access."""
 
     def __init__(self, size: int):
         self.size = size
@@ -158,11 +144,11 @@ class Endless(torch.utils.data.Dataset):
 
 
 def test_evaluation_memory_does_not_grow_with_the_test_set():
-    whole = dense(BNI(Bins([1.0, 5.0], [0.5, 0.5])))
+    task = dense(BNI(Bins([1.0, 5.0], [0.5, 0.5])))
 
     def evaluated(size: int) -> tuple[dict, dict]:
         loader = evaluation_loader(Endless(size), 2, 0, False, 0, 1)
-        return evaluate(CPU, whole, loader, DepthMetrics())
+        return evaluate(CPU, task, loader, DepthMetrics())
 
     peaks = [peak(partial(evaluated, size)) for size in (4, 24)]
     assert peaks[1] < 1.1 * peaks[0]  # six times the maps
@@ -171,7 +157,7 @@ def test_evaluation_memory_does_not_grow_with_the_test_set():
     assert report["rmse"] > 0
 
 
-def test_streamed_evaluation_is_the_report_on_all_pixels(rooms: Path, tmp_path: Path):
+def test_evaluation_equals_the_report_on_all_pixels(rooms: Path, tmp_path: Path):
     done = run(depth_config(rooms, tmp_path, "nyud2/bni"))
     cfg, task, _ = finished_run(Path(done["folder"]), trust=["tests"])
     items = [build.dataset(cfg, "test")[i] for i in range(3)]
@@ -182,7 +168,7 @@ def test_streamed_evaluation_is_the_report_on_all_pixels(rooms: Path, tmp_path: 
     assert done["metrics"]["test/rmse_few"] == pytest.approx(report["rmse_few"], rel=1e-5)
 
 
-def test_figures_are_drawn_from_finished_runs(rooms: Path, tmp_path: Path):
+def test_figures_of_finished_runs(rooms: Path, tmp_path: Path):
     runs = {
         row: [run(depth_config(rooms, tmp_path, f"nyud2/{name}", "features=cached"))["folder"]]
         for row, name in (("Vanilla", "vanilla"), ("GAI", "gai"))
@@ -199,7 +185,7 @@ def test_figures_are_drawn_from_finished_runs(rooms: Path, tmp_path: Path):
     assert draw(cfg, {"GAI": runs["GAI"]}, tmp_path) == []
 
 
-def test_tensorboard_gets_maps(rooms: Path, tmp_path: Path):
+def test_maps_are_logged_to_tensorboard(rooms: Path, tmp_path: Path):
     done = run(depth_config(rooms, tmp_path, "nyud2/vanilla", "log.figures=true"))
     events = list(Path(done["folder"]).glob("events.*"))
     assert sum(path.stat().st_size for path in events) > 20_000  # images, not scalars alone
