@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from datasets.io.arrays import read_npz
 
 FILE = Path(__file__).with_name("body.npz")
-LENGTHS = {"template": 1e-4, "man": 1e-5, "shapedirs": 1e-5}  # metres a unit of the packed int16
+LENGTHS = {"template": 1e-4, "man": 1e-5, "shapedirs": 1e-5}  # metres per unit of the packed int16
 SHARES = {"weights": 1e-4, "regressor": 1e-4}
 PARENTS = [-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21]
-TOP = 21  # the landmark that is not one of smplx's: the top of the head
-# Regressors as means of joints, or of the top of the head ("top").
+TOP = 21  # landmark at the top of the head, which smplx does not have
+# Joint regressors as means of joints, or of the top of the head.
 EXTRA = [[2], [1], [12], ["top"], [0], [16, 17], [6], [15], [15, "top"]]
 H36M = [[0], [1], [4], [7], [2], [5], [8], [6], [12], [15], ["top"], [16], [18], [20], [17], [19]]
 H36M += [[21]]
@@ -27,8 +27,8 @@ H36M += [[21]]
 
 @cache
 def body() -> dict[str, NDArray]:
-    """template (V, 3) m, man (V, 3), shapedirs (V, 3, 10), faces, weights (V, J), regressor
-    (J, V), landmarks (22,)."""
+    """Return template (V, 3), man (V, 3), shapedirs (V, 3, 10), all in metres, faces,
+    weights (V, J), regressor (J, V) and landmarks (22,)."""
     arrays = read_npz(FILE)
     for name, unit in {**LENGTHS, **SHARES}.items():
         arrays[name] = arrays[name].astype(np.float32) * np.float32(unit)
@@ -38,7 +38,7 @@ def body() -> dict[str, NDArray]:
 
 
 def smpl_arrays(gender: str) -> dict[str, NDArray]:
-    """What SMPL_<GENDER>.npz holds, for neutral, male or female."""
+    """Return the arrays of SMPL_<GENDER>.npz for neutral, male or female."""
     parts = body()
     side = {"neutral": 0, "male": 1, "female": -1}[gender]
     vertices = len(parts["template"])
@@ -55,7 +55,7 @@ def smpl_arrays(gender: str) -> dict[str, NDArray]:
 
 
 def regressor(rows: list[list]) -> NDArray:
-    """(R, V): each row the mean of some joints, or of the top of the head."""
+    """Return a regressor (R, V) whose rows are means of joints, or of the top of the head."""
     parts = body()
     top = np.eye(1, len(parts["template"]), int(parts["landmarks"][TOP]), dtype=np.float32)
     joints = {"top": top[0], **dict(enumerate(parts["regressor"]))}
@@ -63,7 +63,7 @@ def regressor(rows: list[list]) -> NDArray:
 
 
 def write_body(folder: Path, mean_pose: NDArray) -> None:
-    """The body's files below `folder`; mean_pose (24, 3, 3) are the mean rotations."""
+    """Write the body's files to `folder`; mean_pose (24, 3, 3) are the mean rotations."""
     for gender in ("neutral", "male", "female"):
         with (folder / f"SMPL_{gender.upper()}.npz").open("wb") as file:
             np.savez_compressed(file, **smpl_arrays(gender))  # pyright: ignore[reportArgumentType]

@@ -1,11 +1,10 @@
-"""Drawing a cartoon face: traits in, pixels out.
+"""Render a cartoon face from its traits (faces.sample_traits).
 
-The face lives in units of half a head: the head spans y in [-1, 1] (down is positive), the eyes
-lie near y = 0. `Canvas` maps these units to pixels, tilt and position included. Colours are RGB in
-0..255. S is the side of the picture, P that of the larger one it is drawn on.
+Coordinates are in units of half a head: the head spans y in [-1, 1], down is positive, the eyes
+are near y = 0. `Canvas` maps them to pixels. S: side of the picture; P: side of the canvas.
 """
 
-from dataclasses import dataclass
+from types import SimpleNamespace as Traits
 
 import cv2
 import numpy as np
@@ -14,74 +13,36 @@ _OVERSAMPLING = 2
 _SUBPIXEL = 4  # bits of a pixel's fraction in OpenCV's drawing calls
 
 
-@dataclass
-class Traits:
-    """What is visible. Numbers without a unit go from 0 (none) to about 1 (as much as it gets)."""
-
-    skin: np.ndarray  # (3,)
-    hair: np.ndarray  # (3,) greying included
-    shirt: np.ndarray  # (3,)
-    background: np.ndarray  # (2, 3) the two ends of a gradient
-    iris: np.ndarray  # (3,)
-    infant: float  # round head, low and large features, small nose, soft brows
-    wrinkles: float
-    sagging: float  # jowls, lids, bags, thin lips, long nose
-    receding: float  # hairline
-    volume: float  # hair
-    spots: np.ndarray  # (K, 2) positions on the face
-    long_hair: bool
-    fringe: bool
-    beard: float
-    glasses: bool
-    smile: float
-    brow: float  # thickness
-    width: float  # of the head
-    tilt: float  # degrees
-    yaw: float  # shift of the features over the head
-    scale: float
-    shift: np.ndarray  # (2,) in image sides
-    light: np.ndarray  # (3,) gain per channel
-    light_slope: np.ndarray  # (2,) brightness change over the image, along x and y
-    blur: float  # in parts of the image side
-    noise: float  # grey levels
-
-
 class Canvas:
-    """(P, P, 3) uint8 drawing surface in face units."""
+    """Draws on a (P, P, 3) uint8 image in face units."""
 
     def __init__(self, image: np.ndarray, traits: Traits):
-        self.image = image
-        self.tilt = traits.tilt
-        side = image.shape[0]
+        self.image, side = image, image.shape[0]
         self.unit = 0.36 * traits.scale * side  # pixels in half a head
         self.centre = (np.array([0.5, 0.52]) + traits.shift) * side
         angle = np.deg2rad(traits.tilt)
-        self.turn = np.array(
-            [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
-        )  # row vectors
+        cos, sin = np.cos(angle), np.sin(angle)
+        self.turn = np.array([[cos, sin], [-sin, cos]])  # for row vectors
 
     def _pixels(self, points: np.ndarray) -> np.ndarray:
         placed = np.asarray(points, float) @ self.turn * self.unit + self.centre
         return np.round(placed * 2**_SUBPIXEL).astype(np.int32)
 
     def fill(self, points: np.ndarray, colour: np.ndarray) -> None:
-        """A filled polygon with the corners `points` (K, 2)."""
-        cv2.fillPoly(
-            self.image, [self._pixels(points)], colour.tolist(), cv2.LINE_AA, shift=_SUBPIXEL
-        )
+        """Fill a polygon with the corners `points` (K, 2)."""
+        path = [self._pixels(points)]
+        cv2.fillPoly(self.image, path, colour.tolist(), cv2.LINE_AA, shift=_SUBPIXEL)
 
     def stroke(self, points: np.ndarray, colour: np.ndarray, width: float) -> None:
-        """An open line through `points` (K, 2)."""
-        thickness = max(1, round(width * self.unit))
-        path = [self._pixels(points)]
-        cv2.polylines(
-            self.image, path, False, colour.tolist(), thickness, cv2.LINE_AA, shift=_SUBPIXEL
-        )
+        """Draw an open line through `points` (K, 2)."""
+        path, thickness = [self._pixels(points)], max(1, round(width * self.unit))
+        style = {"thickness": thickness, "lineType": cv2.LINE_AA, "shift": _SUBPIXEL}
+        cv2.polylines(self.image, path, False, colour.tolist(), **style)
 
     def ellipse(
         self, x: float, y: float, rx: float, ry: float, colour: np.ndarray, width: float = 0
     ) -> None:
-        """A filled ellipse, or its outline of the given width."""
+        """Fill an ellipse, or draw its outline with the given width."""
         t = np.linspace(0, 2 * np.pi, 25)
         points = np.stack([x + rx * np.cos(t), y + ry * np.sin(t)], 1)
         if width:
@@ -91,9 +52,8 @@ class Canvas:
 
 
 def render(traits: Traits, size: int, rng: np.random.Generator) -> np.ndarray:
-    """(S, S, 3) uint8 RGB picture; `rng` draws the sensor noise and the clutter behind the head."""
-    side = _OVERSAMPLING * size
-    image = _backdrop(traits, side, rng)
+    """Return the (S, S, 3) uint8 RGB picture; `rng` samples sensor noise and background."""
+    image = _backdrop(traits, _OVERSAMPLING * size, rng)
     canvas = Canvas(image, traits)
     _body(canvas, traits)
     _head(canvas, traits)
@@ -107,7 +67,7 @@ def render(traits: Traits, size: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def arc(x0: float, x1: float, y: float, bend: float, points: int = 7) -> np.ndarray:
-    """(K, 2) points from (x0, y) to (x1, y), the middle lowered by `bend`."""
+    """Return points (K, 2) from (x0, y) to (x1, y), the middle lowered by `bend`."""
     t = np.linspace(-1, 1, points)
     return np.stack([(x0 + x1) / 2 + (x1 - x0) / 2 * t, y + bend * (1 - t**2)], 1)
 
@@ -126,7 +86,7 @@ def _backdrop(traits: Traits, side: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _outline(traits: Traits, start: float, stop: float, grow: float = 1.0) -> np.ndarray:
-    """(K, 2) points on the head's edge; 0 is its right end, a quarter turn (pi / 2) the chin."""
+    """Return points (K, 2) on the head's edge; angle 0 is its right end, pi / 2 the chin."""
     t = np.linspace(start, stop, 33)
     below = np.clip(np.sin(t), 0, 1)
     width = traits.width * (1 + 0.1 * traits.infant)
@@ -164,7 +124,7 @@ def _head(canvas: Canvas, traits: Traits) -> None:
 
 
 def _skin_marks(canvas: Canvas, traits: Traits) -> None:
-    """Lines whose number and depth grow with `wrinkles`, and blotches."""
+    """Draw lines whose number and depth grow with `wrinkles`, and age spots."""
     w = min(traits.wrinkles, 1.2)
     line = traits.skin * (1 - 0.42 * min(w, 1))
     for y in np.linspace(-0.62, -0.38, round(4 * w)):  # forehead
@@ -226,7 +186,7 @@ def _nose_and_mouth(canvas: Canvas, traits: Traits) -> None:
 
 
 def _hair(canvas: Canvas, traits: Traits) -> None:
-    """Between the head's edge, grown by the volume, and the hairline."""
+    """Fill the area between the head's edge, grown by the volume, and the hairline."""
     width = traits.width
     outer = _outline(traits, np.pi - 0.05, 2 * np.pi + 0.05, 1.03 + 0.13 * traits.volume)
     x = np.linspace(1.0, -1.0, 33) * width
@@ -249,7 +209,7 @@ def _hair(canvas: Canvas, traits: Traits) -> None:
 
 
 def _photograph(image: np.ndarray, traits: Traits, rng: np.random.Generator) -> np.ndarray:
-    """Light from one side, colour temperature, focus and sensor noise: (S, S, 3) -> (S, S, 3)."""
+    """Apply light from one side, colour temperature, focus and sensor noise to (S, S, 3)."""
     size = image.shape[0]
     ramp = np.linspace(-0.5, 0.5, size, dtype=np.float32)
     slope = 1 + traits.light_slope[0] * ramp[None, :] + traits.light_slope[1] * ramp[:, None]

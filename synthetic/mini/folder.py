@@ -1,42 +1,46 @@
-"""A generated dataset's folder: written whole or not at all, and once for the same settings."""
+"""Folders of generated datasets: written atomically, and once for the same settings."""
 
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import cv2
+import numpy as np
+
 Progress = Callable[[Iterable], Iterable]  # wraps a loop, e.g. tqdm
-_STAMP = "settings.json"  # the last file written; its presence means that the folder is whole
+STAMP = "settings.json"  # written last, so a folder that has it is complete
 
 
 @contextmanager
-def whole_folder(folder: str | Path, settings: dict) -> Iterator[Path | None]:
-    """A temporary folder to fill, renamed to `folder` in the end; None if there is no work.
+def generated_folder(folder: str | Path, settings: dict) -> Iterator[Path | None]:
+    """Yield a temporary folder to fill, which then replaces `folder`.
 
-    A generated folder with other settings is replaced, once the new one is whole; a folder that was
-    not generated is never touched.
+    Yields None if `folder` was generated with the same settings. A folder that was not generated is
+    never touched.
     """
     folder = Path(folder)
-    stamp = {"hash": settings_hash(settings), **settings}
-    if folder.exists():
-        if not (folder / _STAMP).is_file() and any(folder.iterdir()):
-            raise FileExistsError(
-                f"{folder}: expected a generated dataset or nothing, got a folder without "
-                f"{_STAMP}. Give another folder, or move this one away."
-            )
-        if _read_hash(folder) == stamp["hash"]:
-            yield None
-            return
+    stamp = folder / STAMP
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    content = (json.dumps({"hash": digest, **settings}, indent=2) + "\n").encode()
+    if folder.exists() and not stamp.is_file() and any(folder.iterdir()):
+        raise FileExistsError(
+            f"{folder}: expected a generated dataset or an empty folder, got a folder without "
+            f"{STAMP}. Give another folder, or move this one away."
+        )
+    if stamp.is_file() and stamp.read_bytes() == content:
+        yield None
+        return
     _remove_orphans(folder)
     temporary = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        (temporary / _STAMP).write_text(json.dumps(stamp, indent=2) + "\n")
-        if _read_hash(folder) != stamp["hash"]:  # else another process was faster
+        (temporary / STAMP).write_bytes(content)
+        if not stamp.is_file() or stamp.read_bytes() != content:  # no other process was faster
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
     finally:
@@ -44,23 +48,16 @@ def whole_folder(folder: str | Path, settings: dict) -> Iterator[Path | None]:
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove what killed processes have left beside `folder`."""
+    """Remove the temporary folders of killed processes."""
     for orphan in folder.parent.glob(f"{folder.name}.partial-*"):
-        pid = int(orphan.name.rpartition("-")[2])
-        try:
-            os.kill(pid, 0)  # signal 0 only asks whether the process is there
-        except ProcessLookupError:
-            shutil.rmtree(orphan, ignore_errors=True)
-        except PermissionError:
-            continue
+        with suppress(PermissionError):
+            try:
+                os.kill(int(orphan.name.rpartition("-")[2]), 0)  # only checks for the process
+            except ProcessLookupError:
+                shutil.rmtree(orphan, ignore_errors=True)
 
 
-def settings_hash(settings: dict) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def _read_hash(folder: Path) -> str | None:
-    try:
-        return json.loads((folder / _STAMP).read_text()).get("hash")
-    except (OSError, ValueError):
-        return None
+def write_jpeg(path: Path, image: np.ndarray) -> None:
+    """Write an (H, W, 3) uint8 RGB image."""
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    path.write_bytes(cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes())

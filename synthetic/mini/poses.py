@@ -1,8 +1,8 @@
-"""Poses for the mini IHMR: mostly standing and walking, seldom reaching, crouching or lying.
+"""Sample poses for the mini IHMR: mostly standing and walking, rarely reaching, crouching or lying.
 
 Axis-angle in SMPL's order, from a T-pose with the left arm along +x, facing +z, y up. A leg swings
-forward by a negative turn about x, a knee bends by a positive one, and the left arm hangs down at
--75 degrees about z.
+forward by a negative rotation about x, a knee bends by a positive one, and the left arm hangs down
+at -75 degrees about z.
 
 N: poses.
 """
@@ -16,20 +16,16 @@ from numpy.typing import NDArray
 
 from datasets.io.arrays import read_npz
 
-KINDS = {
-    **{"standing": 0.48, "walking": 0.36, "reaching": 0.07, "crouching": 0.05, "lying": 0.02},
-    "kicking": 0.02,
-}
+KINDS = {"standing": 0.48, "walking": 0.36, "reaching": 0.07, "crouching": 0.05}
+KINDS |= {"lying": 0.02, "kicking": 0.02}
 LEFT_HIP, RIGHT_HIP, LEFT_KNEE, RIGHT_KNEE = 1, 2, 4, 5
 LEFT_ARM, RIGHT_ARM, LEFT_ELBOW, RIGHT_ELBOW = 16, 17, 18, 19
 SPINE, NECK = (3, 6, 9), (12, 15)
-LOOSE = np.array(
-    [2, 4, 4, 4, 4, 4, 4, 6, 6, 4, 3, 3, 6, 3, 3, 6, 9, 9, 8, 8, 8, 8, 3, 3]
-)  # degrees
+LOOSE = np.array([2, 4, 4, 4, 4, 4, 4, 6, 6, 4, 3, 3, 6, 3, 3, 6, 9, 9, 8, 8, 8, 8, 3, 3])  # deg
 
 
-def draw_pose(rng: np.random.Generator) -> NDArray:
-    """(24, 3) radians: one pose of a random kind, facing +z."""
+def sample_pose(rng: np.random.Generator) -> NDArray:
+    """Sample one pose (24, 3), in radians, of a random kind, facing +z."""
     kind = rng.choice(list(KINDS), p=list(KINDS.values()))
     pose = rng.normal(0, LOOSE[:, None], (24, 3))  # degrees
     pose[LEFT_ARM, 2] -= 72
@@ -64,7 +60,7 @@ def _walk(pose: NDArray, stride: float, rng: np.random.Generator) -> None:
 
 
 def _reach(pose: NDArray, rng: np.random.Generator, high: float = 150) -> None:
-    """Raise one arm or both, by turning back from hanging."""
+    """Raise one arm or both."""
     for joint, sign in ((LEFT_ARM, 1), (RIGHT_ARM, -1)):
         if rng.random() < 0.7:
             pose[joint, 2] += sign * rng.uniform(50, high)
@@ -82,16 +78,16 @@ def _crouch(pose: NDArray, rng: np.random.Generator) -> None:
     pose[RIGHT_ARM, 1] += depth * rng.uniform(10, 60)
 
 
-def draw_poses(count: int, rng: np.random.Generator) -> NDArray:
-    """(N, 24, 3, 3) rotations as a camera sees them."""
-    vectors = torch.from_numpy(np.stack([draw_pose(rng) for _ in range(count)]))
-    return seen(roma.rotvec_to_rotmat(vectors).numpy(), rng)
+def sample_poses(count: int, rng: np.random.Generator) -> NDArray:
+    """Sample rotations (N, 24, 3, 3) in the camera's frame."""
+    vectors = torch.from_numpy(np.stack([sample_pose(rng) for _ in range(count)]))
+    return face_camera(roma.rotvec_to_rotmat(vectors).numpy(), rng)
 
 
-def seen(rotations: NDArray, rng: np.random.Generator) -> NDArray:
-    """Turn bodies that face any way about the vertical, most of them towards the camera.
+def face_camera(rotations: NDArray, rng: np.random.Generator) -> NDArray:
+    """Turn bodies about the vertical, most of them towards the camera.
 
-    (N, 24, 3, 3) with y up -> the same in the camera's frame, where y is down and z leads away.
+    (N, 24, 3, 3) with y up -> the same in the camera's frame, with y down and z away from it.
     """
     forward = rotations[:, 0, :, 2]
     heading = np.arctan2(forward[:, 0], forward[:, 2])
@@ -104,7 +100,7 @@ def seen(rotations: NDArray, rng: np.random.Generator) -> NDArray:
 
 
 def read_poses(path: str, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """(N, 24, 3, 3) rotations as a camera sees them, and the sequence (N,) of each.
+    """Read rotations (N, 24, 3, 3) in the camera's frame, and the sequence (N,) of each.
 
     The file is an npz with pose (N, 72), axis-angle in SMPL's order, y up, and sequence (N,).
     """
@@ -112,4 +108,4 @@ def read_poses(path: str, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     if "pose" not in file or file["pose"].ndim != 2 or file["pose"].shape[1] != 72:
         raise ValueError(f"{path}: expected an npz with pose (N, 72) and sequence (N,).")
     vectors = torch.from_numpy(file["pose"].astype(np.float64)).reshape(-1, 24, 3)
-    return seen(roma.rotvec_to_rotmat(vectors).numpy(), rng), file["sequence"].astype(str)
+    return face_camera(roma.rotvec_to_rotmat(vectors).numpy(), rng), file["sequence"].astype(str)

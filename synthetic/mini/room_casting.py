@@ -1,7 +1,7 @@
-"""A furnished room, and what a camera in it sees: one ray for each pixel, all cast at once.
+"""Ray-cast a furnished room: one ray for each pixel, all at once.
 
-A ray is eye + t d, and d has length one along the optical axis, so that t is the depth. Walls,
-floor and ceiling are the far sides of the box that the eye is in; furniture is boxes on the floor:
+A ray is eye + t d, where d has length one along the optical axis, so t is the depth. Walls, floor
+and ceiling are the far sides of the box around the eye; furniture is boxes on the floor:
 
     t_room = min over axes of the far side's t        t_box = max over axes of the near side's t
 
@@ -10,12 +10,13 @@ the right of the room, y up, z along it.
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
 FOCAL = 518.9 / 480  # of NYU's camera, in image heights
 PLAIN, TILES, PLANKS = range(3)
-DOOR = (0.9, 2.0)  # metres wide and high: like tiles and planks, a cue to the scale
+DOOR = (0.9, 2.0)  # metres wide and high: a cue to the scale, like tiles and planks
 
 
 @dataclass
@@ -27,20 +28,8 @@ class Room:
     high: np.ndarray  # (B, 3)
 
 
-@dataclass
-class Look:
-    colours: np.ndarray  # (S, 2, 3) in [0, 1]
-    kinds: np.ndarray  # (S,) PLAIN, TILES or PLANKS
-    periods: np.ndarray  # (S,) metres
-    doors: np.ndarray  # (S,) where along the wall a door begins; negative: none
-    lamp: np.ndarray  # (3,)
-    ambient: float
-    exposure: np.ndarray  # (3,)
-    noise: float
-
-
 def rays(room: Room, height: int, width: int) -> np.ndarray:
-    """(R, 3) directions, row by row, one unit long along the optical axis."""
+    """Return the directions (R, 3), row by row, one unit long along the optical axis."""
     y, x = np.mgrid[:height, :width].astype(np.float32)
     x = (x + 0.5 - width / 2) / (FOCAL * height)
     y = (height / 2 - y - 0.5) / (FOCAL * height)
@@ -49,7 +38,7 @@ def rays(room: Room, height: int, width: int) -> np.ndarray:
 
 
 def cast(room: Room, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(R, 3) -> depth (R,), surface (R,) and the axis (R,) that the surface is normal to."""
+    """Return depth (R,), surface (R,) and the axis (R,) that the surface is normal to."""
     inverse = 1 / np.where(np.abs(directions) < 1e-6, np.float32(1e-6), directions)
     eye = room.eye.astype(np.float32)
     far = np.maximum(-eye * inverse, (room.size.astype(np.float32) - eye) * inverse)
@@ -69,10 +58,8 @@ def cast(room: Room, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     return depth, surface, axis
 
 
-def paint(
-    room: Room, look: Look, directions: np.ndarray, hit: tuple[np.ndarray, np.ndarray, np.ndarray]
-) -> np.ndarray:
-    """(R, 3) colours in [0, 1]: the surfaces' patterns under one lamp."""
+def paint(room: Room, look: SimpleNamespace, directions: np.ndarray, hit: tuple) -> np.ndarray:
+    """Return the colours (R, 3) in [0, 1] of the surfaces (rooms.sample_look) under one lamp."""
     depth, surface, axis = hit
     point = room.eye.astype(np.float32) + depth[:, None] * directions
     rows = np.arange(len(depth))

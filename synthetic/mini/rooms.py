@@ -1,18 +1,17 @@
-"""Mini NYUD2-DIR: ray-cast rooms in the real one's on-disk format, with its histogram of depth.
+"""Mini NYUD2-DIR: ray-cast rooms in the real on-disk format, with NYUD2's histogram of depth.
 
-Most rooms are small, few are halls; tiles, planks and doors have the size of real ones, so that the
-scale shows, though not surely: the best guess from an image regresses to the frequent depths, which
-is what balanced losses are for. Rooms are drawn at random, and kept with probabilities that make
-the depths of all of them together follow NYUD2's: the mixture weights w of many rooms' histograms
-h_r, fitted to the target p by expectation-maximisation,
+Most rooms are small, few are halls. Tiles, planks and doors have realistic sizes, so the scale is
+visible but uncertain: the best prediction from an image regresses to the frequent depths, as on
+real data. Candidate rooms are sampled, and kept with probabilities w that make the depths of all
+rooms together follow NYUD2's p; expectation-maximisation fits w to the rooms' histograms h_r,
 
     w_r <- w_r sum_b p_b h_rb / sum_r' w_r' h_r'b.
 
 B: depth bins; C: candidate rooms.
 """
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -20,15 +19,15 @@ from datasets import depth as maps
 from datasets.io.nyud2_frames import frames
 from datasets.nyud2 import HISTOGRAM, MASK
 from datasets.nyud2_files import encode, histograms, measured_mask
-from synthetic.mini.folder import whole_folder
-from synthetic.mini.room_casting import PLAIN, PLANKS, TILES, Look, Room, cast, paint, rays
+from synthetic.mini.folder import Progress, generated_folder
+from synthetic.mini.room_casting import PLAIN, PLANKS, TILES, Room, cast, paint, rays
 
-VERSION = 1  # of the drawing; a new one makes old folders be drawn again
+VERSION = 1  # of the frames; a new version regenerates old folders
 HEIGHT, WIDTH = 240, 320
 COARSE = (12, 16)  # rays for a candidate's histogram
-PER_ROOM = 8  # candidates for each room that is kept
-ROUNDS = 40  # of expectation-maximisation; few, so that many rooms keep some weight
-# NYUD2-DIR's training pixels in the 0.1 m bins from 0.7 m on, in thousandths of a per cent.
+PER_ROOM = 8  # candidates per room that is kept
+ROUNDS = 40  # of expectation-maximisation; few, so many rooms keep some weight
+# NYUD2-DIR's training pixels in the 0.1 m bins from 0.7 m on, in thousandths of a percent.
 _SHARES = """
 736 704 1518 1967 1550 2722 2032 3337 2414 3601 2405 3789 2717 4157 4159 2748 3938 2553 3634 2323
 3391 2117 3041 2778 1899 2581 1511 2372 1462 2028 1202 1875 1093 1527 1538 807 1181 914 1023 682
@@ -38,22 +37,21 @@ _SHARES = """
 
 
 def depth_frequencies() -> np.ndarray:
-    """(B,) probabilities of NYUD2-DIR's 0.1 m bins."""
+    """Return the probabilities (B,) of NYUD2-DIR's 0.1 m bins."""
     shares = np.array(_SHARES.split(), float)
     return np.concatenate([np.zeros(maps.FIRST_BIN), shares / shares.sum()])
 
 
-def draw_room(rng: np.random.Generator) -> Room:
-    """A room with furniture, and a camera in it that mostly looks along it."""
+def sample_room(rng: np.random.Generator) -> Room:
+    """Sample a room with furniture and a camera that mostly looks along it."""
     long = float(np.exp(rng.uniform(np.log(1.8), np.log(12))))
     size = np.array([rng.uniform(2, 3 + long / 2), rng.uniform(2.3, 3.2), long])
     eye = size * [rng.uniform(0.2, 0.8), 0, rng.uniform(0.03, 0.3)]
     eye[1] = rng.uniform(0.9, 1.7)
     yaw, pitch = rng.normal(0, 0.45), rng.normal(-0.12, 0.1)
     c, s, d, e = np.cos(yaw), np.sin(yaw), np.cos(pitch), np.sin(pitch)
-    turn = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]) @ np.array(
-        [[1, 0, 0], [0, d, e], [0, -e, d]]
-    )
+    turned = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
+    turn = turned @ np.array([[1, 0, 0], [0, d, e], [0, -e, d]])
     boxes = rng.integers(1, 8)
     extent = rng.uniform([0.3, 0.4, 0.3], [1.6, 1.9, 1.6], (boxes, 3))
     low = rng.uniform(0, 1, (boxes, 3)) * np.maximum(size - extent, 0.1) * [1, 0, 1]
@@ -61,8 +59,8 @@ def draw_room(rng: np.random.Generator) -> Room:
     return Room(size, eye, turn, low[apart], (low + extent)[apart])
 
 
-def draw_look(room: Room, rng: np.random.Generator) -> Look:
-    """Colours, patterns, doors and light for the room's 6 + B surfaces."""
+def sample_look(room: Room, rng: np.random.Generator) -> SimpleNamespace:
+    """Sample colours, patterns, doors and light for the room's S = 6 + B surfaces."""
     surfaces = 6 + len(room.low)
     first = rng.uniform(0.25, 0.95, (surfaces, 1)) + rng.normal(0, 0.1, (surfaces, 3))
     second = first * rng.uniform(0.4, 0.8, (surfaces, 1)) + rng.normal(0, 0.05, (surfaces, 3))
@@ -79,11 +77,11 @@ def draw_look(room: Room, rng: np.random.Generator) -> Look:
     for wall, length in zip((0, 1, 4, 5), room.size[[2, 2, 0, 0]], strict=True):
         if rng.random() < 0.6:
             doors[wall] = rng.uniform(0, max(length - 1, 0.01))
-    return Look(
-        colours=np.clip(np.stack([first, second], 1), 0.03, 1).astype(np.float32),
-        kinds=kinds,
-        periods=periods.astype(np.float32),
-        doors=doors.astype(np.float32),
+    return SimpleNamespace(
+        colours=np.clip(np.stack([first, second], 1), 0.03, 1).astype(np.float32),  # (S, 2, 3)
+        kinds=kinds,  # (S,) PLAIN, TILES or PLANKS
+        periods=periods.astype(np.float32),  # (S,) metres
+        doors=doors.astype(np.float32),  # (S,) start of a door along the wall; negative: none
         lamp=room.size * [rng.uniform(0.3, 0.7), 0.95, rng.uniform(0.2, 0.8)],
         ambient=rng.uniform(0.35, 0.6),
         exposure=(rng.uniform(0.8, 1.2) * rng.uniform(0.92, 1.08, 3)).astype(np.float32),
@@ -92,12 +90,12 @@ def draw_look(room: Room, rng: np.random.Generator) -> Look:
 
 
 def frame(seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(240, 320, 3) uint8 RGB and (240, 320) metres, zero beyond 10 m, of the room of that seed."""
-    room = draw_room(np.random.default_rng(seed))
+    """Return a room's image (240, 320, 3), uint8 RGB, and depth (240, 320), zero beyond 10 m."""
+    room = sample_room(np.random.default_rng(seed))
     rng = np.random.default_rng((*seed, 1))
     directions = rays(room, HEIGHT, WIDTH)
     hit = cast(room, directions)
-    look = draw_look(room, rng)
+    look = sample_look(room, rng)
     image = 255 * paint(room, look, directions, hit).reshape(HEIGHT, WIDTH, 3)
     image += look.noise * rng.standard_normal(image.shape, np.float32)
     depth = hit[0].reshape(HEIGHT, WIDTH)
@@ -105,10 +103,10 @@ def frame(seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def choose_rooms(count: int, seed: int) -> np.ndarray:
-    """(count,) different candidates whose depths together follow NYUD2's."""
+    """Choose (count,) different candidates whose depths together follow NYUD2's."""
     each = []
     for number in range(PER_ROOM * count):
-        room = draw_room(np.random.default_rng((seed, number)))
+        room = sample_room(np.random.default_rng((seed, number)))
         depth = cast(room, rays(room, *COARSE))[0]
         each.append(maps.histogram(np.where(depth <= 10, depth, 0)) + 1e-3)
     share = np.stack(each)[:, maps.FIRST_BIN :]
@@ -121,18 +119,12 @@ def choose_rooms(count: int, seed: int) -> np.ndarray:
 
 
 def write_rooms(
-    folder: str | Path,
-    train: int,
-    test: int,
-    seed: int,
-    progress: Callable[[Iterable], Iterable] = iter,
+    folder: str | Path, train: int, test: int, seed: int, progress: Progress = iter
 ) -> bool:
-    """Draw so many training and test frames into `folder`, with CSVs, mask and histogram.
-
-    Whole or not at all; False if the folder is already there with the same settings.
-    """
+    """Generate training and test frames with CSVs, mask and histogram; False if the folder exists
+    with the same settings."""
     settings = {"version": VERSION, "train": train, "test": test, "seed": seed}
-    with whole_folder(folder, settings) as work:
+    with generated_folder(folder, settings) as work:
         if work is None:
             return False
         chosen = choose_rooms(train + test, seed)

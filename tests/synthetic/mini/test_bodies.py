@@ -11,8 +11,8 @@ from models.rotations import geodesic
 from models.smpl import SMPL, check_body
 from synthetic.mini.bodies import mean_rotation, write_bodies
 from synthetic.mini.body import FILE, body, smpl_arrays
-from synthetic.mini.body_drawing import draw_person, garments, nearest
-from synthetic.mini.poses import draw_poses, read_poses
+from synthetic.mini.body_drawing import garments, nearest, render_person
+from synthetic.mini.poses import read_poses, sample_poses
 
 
 def test_the_body_is_a_person():
@@ -56,16 +56,17 @@ def test_pictures_are_repeatable_and_show_someone():
     covers = garments(parts["template"], parts["faces"], parts["weights"])
     points = parts["template"] * [40, -40, -40] + [48, 48, 0]
     pictures = [
-        draw_person(points, parts["faces"], covers, 96, np.random.default_rng(0)) for _ in range(2)
+        render_person(points, parts["faces"], covers, 96, np.random.default_rng(0))
+        for _ in range(2)
     ]
     assert np.array_equal(*pictures)
-    away = draw_person(points + 500, parts["faces"], covers, 96, np.random.default_rng(0))
+    away = render_person(points + 500, parts["faces"], covers, 96, np.random.default_rng(0))
     changed = (np.abs(away.astype(int) - pictures[0]) > 40).any(-1)
     assert 0.03 < changed.mean() < 0.4
 
 
 def test_poses_are_long_tailed():
-    poses = draw_poses(800, np.random.default_rng(0))
+    poses = sample_poses(800, np.random.default_rng(0))
     turns = torch.from_numpy(poses)
     torch.testing.assert_close(turns @ turns.mT, torch.eye(3).double().expand_as(turns))
     away = geodesic(turns, torch.from_numpy(mean_rotation(poses))).mean(1)
@@ -104,7 +105,7 @@ def test_motion_capture_is_split_by_sequence(tmp_path: Path):
     }
     for one, other in itertools.combinations(counts, 2):  # a held-out sequence is in one set, too
         assert not sets[one] & sets[other]
-    with pytest.raises(ValueError, match=r"mocap\.npz: 500 poses are asked for"):
+    with pytest.raises(ValueError, match=r"mocap\.npz: expected 500 poses for"):
         write_bodies(tmp_path / "o", {"3dpw_test": 500}, 32, 0, str(tmp_path / "mocap.npz"))
     np.savez(tmp_path / "bad.npz", pose=np.zeros((3, 66)))
     with pytest.raises(ValueError, match=r"bad\.npz: expected an npz with pose \(N, 72\)"):

@@ -9,7 +9,7 @@ import pytest
 
 from datasets.ages import AgeDataset, read_csv
 from datasets.split import balanced_split
-from synthetic.mini.faces import OLDEST, age_frequencies, draw_traits, face, write_faces
+from synthetic.mini.faces import OLDEST, age_frequencies, face, sample_traits, write_faces
 
 SMALL = {"images": 60, "size": 32, "cap": 2, "seed": 3}
 
@@ -54,7 +54,7 @@ def test_every_age_draws_at_any_size():
 def test_cues_grow_with_age_but_overlap():
     """Averages rise over the ages; single people of 35 and 60 cannot always be told apart."""
     rng = np.random.default_rng(0)
-    people = {age: [draw_traits(age, rng) for _ in range(300)] for age in (3, 20, 35, 60, 85)}
+    people = {age: [sample_traits(age, rng) for _ in range(300)] for age in (3, 20, 35, 60, 85)}
     for cue in ("wrinkles", "sagging", "receding"):
         means = [np.mean([getattr(person, cue) for person in people[age]]) for age in people]
         assert means == sorted(means)

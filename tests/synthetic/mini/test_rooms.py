@@ -10,9 +10,9 @@ from synthetic.mini.room_casting import Room, cast, rays
 from synthetic.mini.rooms import (
     choose_rooms,
     depth_frequencies,
-    draw_room,
     frame,
     maps,
+    sample_room,
     write_rooms,
 )
 
@@ -65,7 +65,7 @@ def test_frequencies_are_those_of_the_training_set():
 def test_chosen_rooms_follow_them():
     total = np.zeros(100)
     for number in (chosen := choose_rooms(120, 0)):
-        room = draw_room(np.random.default_rng((0, int(number))))
+        room = sample_room(np.random.default_rng((0, int(number))))
         depth = cast(room, rays(room, 24, 32))[0]
         total += maps.histogram(np.where(depth <= 10, depth, 0))
     assert len(set(chosen.tolist())) == 120
