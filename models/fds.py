@@ -12,9 +12,9 @@ and in the next epoch every feature is moved from its bin's statistics to the sm
 The kernel is that of the released code, an impulse filtered within its own window; at the ends the
 bins are mirrored.
 
-Deviation: DIR makes a second pass over the training set for the statistics; here they are summed up
-during the epoch itself, which costs nothing and sees the same images. They are used in the next
-epoch, in DIR's code one epoch later.
+Deviation: DIR computes the statistics in a second pass over the training set. Here they are summed
+up during the epoch, which costs nothing and sees the same images. They are used in the next epoch,
+in DIR's code one epoch later.
 
 N: images; F: feature width; B: label bins.
 """
@@ -27,7 +27,7 @@ from torch.nn import functional
 
 
 class FDS(nn.Module):
-    """Smooths features during training; in evaluation its caller leaves it out.
+    """Smooths features during training; a model does not call it in evaluation.
 
     Arguments:
         width: F.
@@ -79,70 +79,62 @@ class FDS(nn.Module):
         kernel = torch.from_numpy(gaussian_filter1d(impulse.astype(np.float32), kernel_sigma))
         self.register_buffer("kernel", kernel / kernel.sum(), persistent=False)
         self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
-        self.register_buffer("mean", torch.zeros(bins, width))
-        self.register_buffer("var", torch.ones(bins, width))
-        self.register_buffer("smooth_mean", torch.zeros(bins, width))
-        self.register_buffer("smooth_var", torch.ones(bins, width))
-        self.register_buffer("seen", torch.zeros(bins))  # 1 where a bin has had a sample
-        self.register_buffer("count", torch.zeros(bins))  # of the epoch under way
-        self.register_buffer("total", torch.zeros(bins, width))
-        self.register_buffer("square", torch.zeros(bins, width))
+        for name in ("mean", "smooth_mean", "total", "square"):  # the last two: of this epoch
+            self.register_buffer(name, torch.zeros(bins, width))
+        for name in ("var", "smooth_var"):
+            self.register_buffer(name, torch.ones(bins, width))
+        self.register_buffer("seen", torch.zeros(bins))  # 1 if a bin has had a sample
+        self.register_buffer("count", torch.zeros(bins))  # of this epoch
 
     def forward(self, features: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
-        """(N, F), (N, 1) -> (N, F). Rows that are not `known`, (N,), stay and do not count.
-
-        All is decided on the device, so that a GPU need not wait for Python, and in float32.
+        """(N, F), (N, 1) -> (N, F), in float32 and without synchronising the GPU. Samples that are
+        not `known`, (N,), are neither smoothed nor counted.
         """
-        bins = len(self.count)
-        # in this order 2 m in steps of 0.1 m, which float32 has not, opens its bin as in DIR's code
-        row_bins = (target[:, 0].float() * (1 / self.step) - self.low / self.step).floor().long()
-        row_bins = row_bins.clamp(0, bins - 1)
-        rows = features.to(torch.promote_types(features.dtype, torch.float32))
-        self._collect(features.detach().float(), row_bins, known)
+        # In this order 2 m in steps of 0.1 m, which float32 cannot represent, falls into the same
+        # bin as in DIR's code.
+        bins = (target[:, 0].float() * (1 / self.step) - self.low / self.step).floor().long()
+        bins = bins.clamp(0, len(self.count) - 1)
+        self._collect(features.detach().float(), bins, known)
         ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(*self.clip)
-        smooth = (rows - self.mean[row_bins]) * ratio[row_bins].sqrt() + self.smooth_mean[row_bins]
-        # A feature without variance in its bin stays, too.
-        moved = (self.epoch >= self.first_epoch) & (self.var[row_bins] > 0)
+        exact = features.to(torch.promote_types(features.dtype, torch.float32))
+        smooth = (exact - self.mean[bins]) * ratio[bins].sqrt() + self.smooth_mean[bins]
+        # A feature without variance in its bin is not smoothed either.
+        moved = (self.epoch >= self.first_epoch) & (self.var[bins] > 0)
         moved = moved if known is None else moved & known[:, None]
         return torch.where(moved, smooth.to(features.dtype), features)
 
     @torch.no_grad()
     def end_epoch(self) -> None:
-        """Take the epoch's statistics into the running ones and start the next epoch's sums."""
+        """Update the running statistics with the epoch's, and smooth them."""
         some = self.count > 0
         n = self.count.clamp(min=1)[:, None]
         mean = self.total / n
         var = ((self.square - n * mean**2) / (n - 1).clamp(min=1)).clamp(min=0)
-        keep = self.momentum * self.seen[:, None]  # a bin seen for the first time keeps nothing
+        keep = self.momentum * self.seen[:, None]  # 0 for a bin seen for the first time
         self.mean.copy_(torch.where(some[:, None], keep * self.mean + (1 - keep) * mean, self.mean))
         self.var.copy_(torch.where(some[:, None], keep * self.var + (1 - keep) * var, self.var))
         self.seen.copy_(torch.maximum(self.seen, some.float()))
-        self._smooth()
+        self.smooth_mean.copy_(self._smooth(self.mean))
+        self.smooth_var.copy_(self._smooth(self.var))
         for sums in (self.count, self.total, self.square):
             sums.zero_()
         self.epoch += 1
 
     @torch.no_grad()
-    def _collect(self, features: Tensor, row_bins: Tensor, known: Tensor | None) -> None:
-        bins, width = self.total.shape
-        sums = features.new_zeros(bins, 2 * width + 1)
-        ones = features.new_ones(len(features), 1)
-        added = torch.cat([features, features**2, ones], 1)
+    def _collect(self, features: Tensor, bins: Tensor, known: Tensor | None) -> None:
+        """Add to the sums of the epoch, over all ranks."""
+        width = features.shape[1]
+        added = torch.cat([features, features**2, features.new_ones(len(features), 1)], 1)
         added = added if known is None else torch.where(known[:, None], added, 0)
-        sums.index_add_(0, row_bins, added)
+        sums = features.new_zeros(len(self.count), 2 * width + 1).index_add_(0, bins, added)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(sums)
         self.total += sums[:, :width]
         self.square += sums[:, width:-1]
         self.count += sums[:, -1]
 
-    def _smooth(self) -> None:
-        """Kernel averages over the bins; one that has never been seen has mean 0 and variance 1."""
-        self.smooth_mean.copy_(self._convolve(self.mean))
-        self.smooth_var.copy_(self._convolve(self.var))
-
-    def _convolve(self, table: Tensor) -> Tensor:
-        columns = table.T[:, None]  # (F, 1, B)
+    def _smooth(self, table: Tensor) -> Tensor:
+        """Return kernel averages over the bins; an unseen bin has mean 0 and variance 1."""
         pad = len(self.kernel) // 2
-        columns = functional.pad(columns, (pad, pad), mode="reflect")
+        columns = functional.pad(table.T[:, None], (pad, pad), mode="reflect")  # (F, 1, B + 2 pad)
         return functional.conv1d(columns, self.kernel[None, None])[:, 0].T

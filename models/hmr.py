@@ -1,10 +1,10 @@
-"""HMR, the network of SPIN: image features, then a regressor that corrects its own guess.
+"""HMR, the network of SPIN: image features, then a regressor that corrects its own estimate.
 
     (theta, beta, cam)_0 = mean parameters
     (theta, beta, cam)_i+1 = (theta, beta, cam)_i + dec(drop(fc2(drop(fc1([features, ..._i])))))
 
-Three times; there is no activation between the layers. theta is 24 rotations of six numbers each.
-Stage 2 (SPIN-RT and every Balanced MSE row) keeps the features and learns the regressor anew.
+Three iterations; there is no activation between the layers. theta is 24 rotations of six numbers
+each. Stage 2 (SPIN-RT and every Balanced MSE row) keeps the features and trains a new regressor.
 
 N: images; F: feature width.
 """
@@ -19,7 +19,7 @@ from torch.nn import functional
 from models.efficientnet import EfficientNetLite0
 from models.regressor import Regressor
 from models.released import fill
-from models.resnet import ResNet
+from models.resnet import LAYERS, ResNet
 from models.rotations import matrix_from_6d
 from models.smpl import read_mean
 
@@ -28,15 +28,15 @@ Bodies = tuple[Tensor, Tensor, Tensor]  # rotations (N, 24, 3, 3), shape (N, 10)
 
 
 class MeshRegressor(Regressor):
-    """The iterative regressor on F features; a subclass defines `features`.
+    """Iterative regressor on F features; a subclass defines `features`.
 
     Arguments:
         width: F.
-        mean: smpl_mean_params.npz; None leaves the start at no rotation, for a checkpoint to fill.
+        mean: smpl_mean_params.npz; None starts without rotations, for a checkpoint to fill.
         hidden: width of the two layers; SPIN's is 1024.
         dropout: after each of the two layers.
-        iterations: corrections.
-        outputs: numbers per label that the likelihood looks at, which must be those of a pose.
+        iterations: number of corrections.
+        outputs: the likelihood's width, which must be that of a pose.
     """
 
     head_names = ("fc1", "drop1", "fc2", "drop2", "decpose", "decshape", "deccam")
@@ -56,7 +56,7 @@ class MeshRegressor(Regressor):
         super().__init__(width)
         if outputs != 216:
             raise ValueError(
-                f"a body's pose is 24 rotation matrices, 216 numbers; this likelihood asks for "
+                "a body's pose is 24 rotation matrices, 216 numbers; this likelihood needs "
                 f"{outputs} outputs. Use a Gaussian, Laplace or Huber likelihood."
             )
         self.iterations = iterations
@@ -75,18 +75,18 @@ class MeshRegressor(Regressor):
         self.register_buffer("init_cam", camera[None])
 
     def reset_head(self) -> None:
-        """Start the regressor anew."""
+        """Initialise the regressor."""
         for layer in (self.fc1, self.fc2, self.decpose, self.decshape, self.deccam):
             layer.reset_parameters()
         for layer in (self.decpose, self.decshape, self.deccam):
             nn.init.xavier_uniform_(layer.weight, gain=0.01)
 
     def freeze(self, freeze_bn: bool) -> Self:
-        """Stage 2 begins: the features stay, the regressor is learnt anew."""
+        """Start stage 2: keep the features, train a new regressor."""
         self.reset_head()
         return super().freeze(freeze_bn)
 
-    def head(self, features: Tensor) -> Bodies:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def head(self, features: Tensor) -> Bodies:
         """(N, F) -> rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3)."""
         starts = self.init_pose, self.init_shape, self.init_cam
         pose, shape, camera = (start.expand(len(features), -1) for start in starts)
@@ -111,10 +111,9 @@ class HMR(MeshRegressor):
 
     def __init__(self, weights: str | Path | None = None, **options):
         super().__init__(2048, **options)
-        trunk = ResNet(50)
-        for name, child in trunk.named_children():
-            if name != "linear":
-                self.add_module(name, child)
+        net = ResNet(50)
+        for name in LAYERS:
+            self.add_module(name, getattr(net, name))
         if weights is not None:
             fill(self, weights, "spin")
 
@@ -122,17 +121,17 @@ class HMR(MeshRegressor):
 
 
 class LiteHMR(MeshRegressor):
-    """EfficientNet-Lite0's middle layers, from ImageNet's weights: for a laptop.
+    """EfficientNet-Lite0's middle layers with ImageNet's weights, for a laptop.
 
-    A body's pose is where its parts are, so the grid of features is kept: 112 channels at a
-    sixteenth of the picture's side, averaged to grid x grid cells. They are standardised before
-    the regressor, which learns much faster so.
+    A pose is about where the limbs are, so the features keep their grid: 112 channels at a
+    sixteenth of the image's side, averaged to grid x grid cells. They are standardised before the
+    regressor, which speeds up its training.
 
     Arguments:
         pretrained: ImageNet's weights.
-        grid: cells a side.
-        kept: blocks that keep ImageNet's weights, with the layer before them. The first ones see
-            edges and colours, and are where most of the time goes.
+        grid: cells per side.
+        kept: number of blocks that keep ImageNet's weights, with the layer before them. The first
+            ones detect edges and colours, and take most of the time.
         weights: a file of scripts/save_network.py to start from, or None.
         (the others: see MeshRegressor)
     """
@@ -151,28 +150,28 @@ class LiteHMR(MeshRegressor):
         self.grid, self.kept = grid, kept
         self.trunk = EfficientNetLite0(1, pretrained).trunk
         del self.trunk._blocks[11:], self.trunk._conv_head, self.trunk._bn1
-        for part in self._first():
-            part.requires_grad_(False)
+        for layer in self._first():
+            layer.requires_grad_(False)
         self.norm = nn.BatchNorm1d(self.width, affine=False)
         if weights is not None:
             fill(self, weights, "lite")
 
     def _first(self) -> list[nn.Module]:
-        """What keeps its weights, and the statistics of its batch-norm."""
+        """Return the layers that keep their weights and batch-norm statistics."""
         trunk = self.trunk
         return [trunk._conv_stem, trunk._bn0, trunk._swish, *trunk._blocks[: self.kept]]
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        for part in self._first():
-            part.eval()
+        for layer in self._first():
+            layer.eval()
         return self
 
     def features(self, x: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, 112 grid^2)."""
         with torch.no_grad():
-            for part in self._first():
-                x = part(x)
+            for layer in self._first():
+                x = layer(x)
         for block in self.trunk._blocks[self.kept :]:
             x = block(x)
         return functional.adaptive_avg_pool2d(x, self.grid).flatten(1)

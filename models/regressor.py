@@ -1,28 +1,29 @@
-"""A regressor is two maps, and the seam between them is public:
+"""Regressor: two maps with a public seam between them.
 
     pred = head(features(x))
 
-Two-stage training (RRT) freezes the first and learns the second anew, cached features replace the
-first by a table, and FDS smooths what passes between them. Each needs the seam, nothing more.
+Two-stage training (RRT) freezes the features and trains a new head, cached features replace the
+first map by a table, FDS smooths the features, and regularisers act on them.
 
 N: images; F: feature width; W: numbers per image that the head outputs.
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-Smoothing = Callable[[int], nn.Module]
+Head = Callable[[int, int], dict[str, nn.Module]]  # (F, W) -> named layers, applied in order
+Smoothing = Callable[[int], nn.Module]  # F -> an FDS module
 
 
 class Regressor(nn.Module):
-    """The base of every model; a subclass defines `features`, `head` and the head's children.
+    """Base of every model. A subclass defines `features` and calls `add_head`.
 
     Arguments:
         width: F.
-        smoothing: makes an FDS module, which adjusts features in training, from F; or None.
+        smoothing: creates the FDS module that adjusts features in training; or None.
     """
 
     head_names: tuple[str, ...] = ("linear",)  # the children that `head` uses
@@ -35,32 +36,46 @@ class Regressor(nn.Module):
         self.frozen = False
         self.freeze_bn = False
 
+    def add_head(self, outputs: int, head: Head | None = None) -> None:
+        """Add one linear layer, or the layers of `head`. The linear layer is created in any case,
+        which keeps the random initialisation of published runs."""
+        self.linear: nn.Module = nn.Linear(self.width, outputs)
+        if head is not None:
+            layers = head(self.width, outputs)
+            self.head_names = tuple(layers)
+            for name, layer in layers.items():
+                setattr(self, name, layer)
+
     def features(self, x: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, F)."""
         raise TypeError(f"{type(self).__name__} defines no features")
 
-    def head(self, features: Tensor) -> Tensor:
+    def head(self, features: Tensor) -> Any:
         """(N, F) -> (N, W)."""
-        raise TypeError(f"{type(self).__name__} defines no head")
+        for name in self.head_names:
+            features = getattr(self, name)(features)
+        return features
 
-    def forward(self, x: Tensor, target: Tensor | None = None) -> Tensor:
-        """(N, 3, H, W) -> (N, W). The target is only for feature smoothing, only in training."""
+    def forward(self, x: Tensor, target: Tensor | None = None, with_features: bool = False) -> Any:
+        """(N, 3, H, W) -> (N, W), and the features (N, F) if asked. Feature smoothing uses the
+        target, in training only."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             features = self.features(x)
         if self.smoothing is not None and self.training and target is not None:
             features = self.smoothing(features, target)
-        return self.head(features)
+        pred = self.head(features)
+        return (pred, features) if with_features else pred
 
     def in_head(self, key: str) -> bool:
-        """Whether a parameter or buffer of this name belongs to the head."""
+        """Return whether a parameter or buffer of this name belongs to the head."""
         return key.split(".")[0] in self.head_names
 
     def freeze(self, freeze_bn: bool) -> Self:
-        """Stop learning everything but the head.
+        """Train only the head from here on.
 
-        With freeze_bn the backbone is in eval mode for good, so it is always the same function of
-        the image. Without it, batch-norm goes on using batch statistics and updating the running
-        ones, as the released code does in its second stage.
+        With freeze_bn the backbone stays in eval mode, so it is a fixed function of the image.
+        Without it, batch-norm keeps using batch statistics and updating the running ones, as the
+        released code does in its second stage.
         """
         self.frozen, self.freeze_bn = True, freeze_bn
         for key, parameter in self.named_parameters():
@@ -75,20 +90,24 @@ class Regressor(nn.Module):
         return self
 
     def constant_keys(self) -> set[str]:
-        """The keys of the state dict that training cannot change: a checkpoint may omit them."""
+        """Return the keys of the state dict that training cannot change."""
         if not self.frozen:
             return set()
-        learned = {key for key, parameter in self.named_parameters() if parameter.requires_grad}
+        fixed = {key for key, parameter in self.named_parameters() if not parameter.requires_grad}
         if self.freeze_bn:
-            return {
-                key for key in self.state_dict() if key not in learned and not self.in_head(key)
-            }
-        return {key for key, p in self.named_parameters() if not p.requires_grad}
+            fixed |= {key for key in dict(self.named_buffers()) if not self.in_head(key)}
+        return fixed & self.state_dict().keys()
+
+
+def mlp_head(width: int, outputs: int, hidden: int) -> dict[str, nn.Module]:
+    """Return a head with one hidden layer: relu (N, hidden) -> linear (N, W)."""
+    layer = nn.Sequential(nn.Linear(width, hidden), nn.ReLU())
+    return {"hidden": layer, "linear": nn.Linear(hidden, outputs)}
 
 
 class MLP(Regressor):
     """(N, inputs) -> (N, outputs), one hidden layer. The inputs are features already, such as
-    frozen vectors of sentences: the whole network is the head.
+    frozen sentence embeddings: the whole network is the head.
     """
 
     head_names = ("hidden", "linear")
@@ -108,4 +127,4 @@ class MLP(Regressor):
                 f"the network expects inputs of width {self.width}, got {width}; set "
                 f"model.inputs={width}."
             )
-        return self.linear(self.hidden(features))
+        return super().head(features)

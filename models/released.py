@@ -1,14 +1,13 @@
-"""The checkpoints that the paper's authors published, in their own key layout.
+"""Checkpoints that the paper's authors published, in their own key layout.
 
     {"state_dict": {"module.conv1.weight": ..., ...}, "epoch", "best_loss", "optimizer"}
     {"model": {"conv1.weight": ..., ...}, ...}                        SPIN's
 
-The prefix `module.` is DataParallel's. Nothing but tensors, plain containers and NumPy's floats is
+DataParallel adds the prefix `module.`. Only tensors, plain containers and NumPy's floats are
 unpickled: the released files hold errors as np.float32 and np.float64.
 """
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +15,11 @@ import torch
 from torch import nn
 from torch.serialization import safe_globals
 
-from models.depth import DepthNet
-from models.resnet import ResNet
-
-
-def _spin() -> nn.Module:
-    from models.hmr import HMR  # which reads SPIN's checkpoint through this module
-
-    return HMR()
-
-
-LAYOUTS: dict[str, Callable[[], nn.Module]] = {
-    "imdb_wiki": lambda: ResNet(depth=50, outputs=1),
-    "nyud2": lambda: DepthNet(depth=50, outputs=1),
-    "spin": _spin,
-}
-STATES = {"spin": "model"}  # the entry that holds the tensors; by default `state_dict`
+LAYOUTS = ("imdb_wiki", "nyud2", "spin")
 
 
 def load(path: str | Path, layout: str) -> nn.Module:
-    """The model of a released checkpoint, in eval mode.
+    """Return the model of a released checkpoint, in eval mode.
 
     "imdb_wiki": (N, 3, 224, 224) -> (N, 1); "nyud2": (N, 3, 228, 304) -> (N, 1, 114, 152);
     "spin": (N, 3, 224, 224) -> rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3).
@@ -43,20 +27,28 @@ def load(path: str | Path, layout: str) -> nn.Module:
     Example:
         >>> model = load("bmc.pth", "imdb_wiki")
     """
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout is one of {sorted(LAYOUTS)}, got {layout!r}")
-    return fill(LAYOUTS[layout](), path, layout).eval()
+    # Imported late: checkpoints are read without the models.
+    if layout == "imdb_wiki":
+        from models.resnet import ResNet as Model
+    elif layout == "nyud2":
+        from models.depth import DepthNet as Model
+    elif layout == "spin":
+        from models.hmr import HMR as Model
+    else:
+        raise ValueError(f"Unknown layout {layout!r}; choose from {', '.join(LAYOUTS)}")
+    return fill(Model(), path, layout).eval()
 
 
 def fill(model: nn.Module, path: str | Path, layout: str) -> nn.Module:
-    """The model with the tensors of a released checkpoint, each of them in its place."""
-    state = state_dict(Path(path), STATES.get(layout, "state_dict"))
+    """Load a released checkpoint into a model and return the model."""
+    state = state_dict(Path(path), "model" if layout == "spin" else "state_dict")
     expected = model.state_dict()
     missing, unexpected = sorted(expected.keys() - state), sorted(state.keys() - expected)
     if missing or unexpected:
         raise ValueError(
             f"{path}: expected the released {layout} layout of {len(expected)} tensors; missing "
-            f"{_some(missing)}, unexpected {_some(unexpected)}. Is it a checkpoint of another task?"
+            f"{missing[:3] or 'none'}, unexpected {unexpected[:3] or 'none'}. Use a checkpoint of "
+            "this task."
         )
     for key, value in expected.items():
         if state[key].shape != value.shape:
@@ -68,8 +60,22 @@ def fill(model: nn.Module, path: str | Path, layout: str) -> nn.Module:
     return model
 
 
+def state_dict(path: Path, entry: str = "state_dict") -> dict[str, torch.Tensor]:
+    """Return the tensors of a released checkpoint without DataParallel's prefix and without the
+    statistics of feature smoothing (FDS), which only training uses."""
+    content = read_plain(path)
+    state = content.get(entry) if isinstance(content, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        kind = (
+            sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
+        )
+        raise ValueError(f"{path}: expected a dict with `{entry}`, found {kind}")
+    state = {key.removeprefix("module."): value for key, value in state.items()}
+    return {key: value for key, value in state.items() if "FDS" not in key.split(".")}
+
+
 def read_plain(path: Path) -> Any:
-    """What a file of torch.save holds, if that is tensors, plain containers and floats only."""
+    """Return the content of a torch.save file of tensors, plain containers and floats."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such checkpoint")
     with path.open("rb") as file:
@@ -79,13 +85,13 @@ def read_plain(path: Path) -> Any:
         except Exception as error:  # a damaged file fails in many ways
             raise ValueError(
                 f"{path}: expected a checkpoint of tensors and plain containers; this file is cut "
-                "off, of another format, or carries code, which is never executed. Fetch or make "
-                f"it again. ({type(error).__name__})"
+                "off, of another format, or carries code, which is never executed. Download or "
+                f"make it again. ({type(error).__name__})"
             ) from error
 
 
 class _FloatType:
-    """Stands for numpy.dtype in a pickle: the type of a float and nothing else."""
+    """Replaces numpy.dtype in a pickle: the type of a float and nothing else."""
 
     def __init__(self, name: str, *_: bool):
         if name not in ("f2", "f4", "f8"):
@@ -94,38 +100,20 @@ class _FloatType:
         self.order = "<"
 
     def __setstate__(self, state: tuple) -> None:
-        """(version, byte order, ...): of a float all the rest is fixed."""
+        """Read (version, byte order, ...); the rest is fixed for a float."""
         self.order = {"<": "<", ">": ">"}[state[1]]
 
 
 def _scalar(kind: _FloatType, data: bytes) -> float:
-    """Stands for numpy's reconstruction of a scalar from its bytes."""
+    """Replaces NumPy's reconstruction of a scalar from its bytes."""
     if type(kind) is not _FloatType:
         raise ValueError(f"expected a float, got {type(kind).__name__}")
     return struct.unpack(kind.order + kind.format, data)[0]
 
 
-# NumPy's own functions would also rebuild objects from addresses that a file holds; these do not.
+# NumPy's own functions would also rebuild objects from addresses in the file; these do not.
 NUMPY_FLOATS: list[Any] = [
     (_FloatType, "numpy.dtype"),
-    (_scalar, "numpy.core.multiarray.scalar"),  # as NumPy 1 wrote it
+    (_scalar, "numpy.core.multiarray.scalar"),  # NumPy 1
     (_scalar, "numpy._core.multiarray.scalar"),
 ]
-
-
-def state_dict(path: Path, entry: str = "state_dict") -> dict[str, torch.Tensor]:
-    """The tensors of a released checkpoint without DataParallel's prefix and without the statistics
-    of feature smoothing (FDS), which only training uses."""
-    content = read_plain(path)
-    state = content.get(entry) if isinstance(content, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        found = (
-            sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
-        )
-        raise ValueError(f"{path}: expected a dict with `{entry}`, found {found}")
-    state = {key.removeprefix("module."): value for key, value in state.items()}
-    return {key: value for key, value in state.items() if "FDS" not in key.split(".")}
-
-
-def _some(keys: list[str]) -> str:
-    return f"{keys[:3]}{' and more' if len(keys) > 3 else ''}" if keys else "none"

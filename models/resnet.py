@@ -1,23 +1,63 @@
-"""ResNet with a regression head, torchvision's layers under the names of the released checkpoints.
+"""ResNet with a regression head: torchvision's layers under the names of the released checkpoints.
 
     image (N, 3, H, W) -> conv1 bn1 relu maxpool layer1..4 -> global mean (N, F) -> linear (N, W)
 
 F is 512 for ResNet-18 and -34, 2048 for ResNet-50. The label is raw (years), nothing is rescaled.
 """
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 import torchvision
 from torch import Tensor, nn
 
-from models.regressor import Regressor, Smoothing
+from models.regressor import Head, Regressor, Smoothing
 
-DEPTHS = {
-    18: torchvision.models.resnet18,
-    34: torchvision.models.resnet34,
-    50: torchvision.models.resnet50,
-}
+DEPTHS = (18, 34, 50)
+LAYERS = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4")
+
+
+def trunk(depth: int) -> Any:
+    """Return torchvision's ResNet with random weights."""
+    if depth not in DEPTHS:
+        raise ValueError(f"Unknown ResNet depth {depth}; choose from {DEPTHS}")
+    return torchvision.models.get_model(f"resnet{depth}", weights=None)
+
+
+def read_imagenet(model: nn.Module, depth: int, weights: str) -> None:
+    """Load torchvision's ImageNet weights, without the classifier, from the network or a file.
+
+    weights: "imagenet" (downloaded; if that fails, a warning and random weights), or a path.
+    """
+    if weights == "imagenet":
+        kind = torchvision.models.get_model_weights(f"resnet{depth}")
+        try:
+            state = kind["IMAGENET1K_V1"].get_state_dict(progress=False, check_hash=True)
+        except OSError as error:
+            warnings.warn(
+                f"ImageNet weights of ResNet-{depth} cannot be fetched ({error}); the encoder "
+                "starts at random, which costs accuracy. Set model.weights=<file>, or "
+                "model.weights=null to silence this warning.",
+                stacklevel=3,
+            )
+            return
+    elif Path(weights).is_file():
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+    else:
+        raise FileNotFoundError(
+            f"{weights}: no such ImageNet weights; download torchvision's resnet{depth} file, or "
+            "set model.weights=null to start from random weights."
+        )
+    state = {key: value for key, value in state.items() if not key.startswith("fc.")}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    missing = [key for key in missing if key.startswith(LAYERS)]
+    if missing or unexpected:
+        raise ValueError(
+            f"{weights}: expected torchvision's ResNet weights of the same depth; missing "
+            f"{missing[:3]}, unexpected {unexpected[:3]}."
+        )
 
 
 class ResNet(Regressor):
@@ -25,8 +65,10 @@ class ResNet(Regressor):
 
     Arguments:
         depth: 18, 34 or 50.
-        outputs: the width that the likelihood asks for.
-        weights: a torchvision state dict on disk (ImageNet), or None for random weights, as in DIR.
+        outputs: the likelihood's width.
+        weights: a file of torchvision's ImageNet weights, "imagenet" to download them, or None for
+            random weights, as in DIR.
+        head: creates the head's layers; one linear layer by default.
     """
 
     def __init__(
@@ -34,41 +76,18 @@ class ResNet(Regressor):
         depth: int = 50,
         outputs: int = 1,
         weights: str | None = None,
+        head: Head | None = None,
         smoothing: Smoothing | None = None,
     ):
-        if depth not in DEPTHS:
-            raise ValueError(f"ResNet has depths {sorted(DEPTHS)}, got {depth}")
-        trunk = DEPTHS[depth](weights=None)
-        super().__init__(trunk.fc.in_features, smoothing)
-        self.conv1, self.bn1 = trunk.conv1, trunk.bn1
-        self.relu, self.maxpool = trunk.relu, trunk.maxpool
-        self.layer1, self.layer2 = trunk.layer1, trunk.layer2
-        self.layer3, self.layer4 = trunk.layer3, trunk.layer4
-        self.linear = nn.Linear(self.width, outputs)
+        net = trunk(depth)
+        super().__init__(net.fc.in_features, smoothing)
+        for name in LAYERS:
+            self.add_module(name, getattr(net, name))
+        self.add_head(outputs, head)
         if weights is not None:
-            self.read_imagenet(weights)
+            read_imagenet(self, depth, weights)
 
     def features(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        for name in LAYERS:
+            x = getattr(self, name)(x)
         return x.mean((-2, -1))
-
-    def head(self, features: Tensor) -> Tensor:
-        return self.linear(features)
-
-    def read_imagenet(self, path: str) -> None:
-        """Take the backbone from a torchvision checkpoint; its classifier `fc` is left behind."""
-        if not Path(path).is_file():
-            raise FileNotFoundError(
-                f"{path}: no such ImageNet weights; download torchvision's resnet file, or set "
-                "model.weights=null to start from random weights."
-            )
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        state = {key: value for key, value in state.items() if not key.startswith("fc.")}
-        missing, unexpected = self.load_state_dict(state, strict=False)
-        missing = [key for key in missing if not self.in_head(key)]
-        if missing or unexpected:
-            raise ValueError(
-                f"{path}: expected torchvision's ResNet weights of the same depth; missing "
-                f"{missing[:3]}, unexpected {unexpected[:3]}."
-            )

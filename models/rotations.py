@@ -1,6 +1,6 @@
-"""Rotations as a network writes them, and as labels are written; the mathematics is roma's.
+"""Conversions between rotation matrices, axis-angle vectors and 6-D rotations, through roma.
 
-rot6d (..., 6)   the first two columns of a matrix, row by row: (..., 3, 2) flattened
+A 6-D rotation is the first two columns of a matrix, (..., 3, 2), flattened row by row.
 """
 
 import roma
@@ -29,5 +29,5 @@ def axis_angle_from_matrix(matrix: Tensor) -> Tensor:
 
 
 def geodesic(a: Tensor, b: Tensor) -> Tensor:
-    """Angles between rotations in radians: (..., 3, 3), (..., 3, 3) -> (...)."""
+    """Return angles between rotations in radians: (..., 3, 3), (..., 3, 3) -> (...)."""
     return roma.rotmat_geodesic_distance(*torch.broadcast_tensors(a, b))

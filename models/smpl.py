@@ -1,10 +1,10 @@
-"""SMPL: pose and shape to a posed mesh and its joints. smplx does it, from npz files only.
+"""SMPL: pose and shape to a posed mesh and its joints, through smplx and npz files only.
 
     vertices (N, V, 3) = skinning(template + shapes . beta, theta),    joints = regressor @ vertices
 
 A folder holds SMPL_NEUTRAL.npz, SMPL_MALE.npz, SMPL_FEMALE.npz (made by scripts/prepare_smpl.py),
-J_regressor_extra.npy and J_regressor_h36m.npy. Any mesh in that format works: one that is not
-SMPL's brings `vertex_ids`, the vertices of its nose, eyes, ears, feet and finger tips.
+J_regressor_extra.npy and J_regressor_h36m.npy. Any mesh in that format works; a mesh other than
+SMPL's needs `vertex_ids`, the vertices of its nose, eyes, ears, feet and finger tips.
 
 N: bodies; V: vertices (6890 for SMPL); lengths in metres, the camera looks along +z, y is down.
 """
@@ -47,10 +47,10 @@ class SMPL(nn.Module):
     """A body of one gender.
 
     Arguments:
-        folder: where its files are.
+        folder: the folder of its files.
         gender: neutral, male or female.
-        joints_only: keep only the vertices that some joint is made of. The 49 joints are the same,
-            at a fraction of the cost: what training needs, as its losses see no vertices.
+        joints_only: keep only the vertices that the joints depend on. The 49 joints are the same,
+            at a fraction of the cost; training needs no vertices.
     """
 
     extra: Tensor
@@ -64,19 +64,22 @@ class SMPL(nn.Module):
         extra = read_regressor(folder / "J_regressor_extra.npy", 9, vertices)
         selected = arrays.pop("vertex_ids")
         if joints_only:
-            seen = (arrays["J_regressor"] != 0).any(0) | (extra != 0).any(0)
-            seen[selected] = True
-            arrays, extra = _only(arrays, seen), extra[:, seen]
-            selected = (np.cumsum(seen) - 1)[selected]
+            used = (arrays["J_regressor"] != 0).any(0) | (extra != 0).any(0)
+            used[selected] = True
+            for key in ("v_template", "shapedirs", "posedirs", "weights"):
+                arrays[key] = arrays[key][used]
+            arrays["J_regressor"], extra = arrays["J_regressor"][:, used], extra[:, used]
+            arrays["f"] = np.zeros((0, 3), np.int64)
+            selected = (np.cumsum(used) - 1)[selected]
         self.triangles: NDArray = arrays["f"]
-        with contextlib.redirect_stdout(io.StringIO()):  # it warns that ten shapes are only ten
+        with contextlib.redirect_stdout(io.StringIO()):  # smplx prints a warning about ten shapes
             self.body = smplx.SMPLLayer(
                 "",
                 data_struct=Struct(**arrays),
                 vertex_ids=dict(zip(SELECTED, selected.tolist(), strict=True)),
                 num_betas=SHAPES,
             )
-        self.body.__dict__["parents"] = _Parents(self.body)  # beside the buffer of that name
+        self.body.__dict__["parents"] = _Parents(self.body)  # hides the buffer of that name
         self.register_buffer("extra", torch.from_numpy(extra))
         self.register_buffer("joint_map", torch.tensor(JOINT_MAP), persistent=False)
 
@@ -97,8 +100,8 @@ class SMPL(nn.Module):
 
 
 class _Parents:
-    """The parent of each joint: of one joint as a Python number, since smplx goes through them one
-    by one and would make a GPU wait each time; of several as the tensor on the body's device.
+    """Parents of the joints. A single one is a Python number, because smplx reads them one by one,
+    which would synchronise a GPU each time; several are a tensor on the body's device.
     """
 
     def __init__(self, body: nn.Module):
@@ -112,7 +115,7 @@ class _Parents:
 
 
 def project(joints: Tensor, camera: Tensor) -> Tensor:
-    """The image of points by weak-perspective cameras (s, tx, ty), in [-1, 1] inside the crop.
+    """Project points with weak-perspective cameras (s, tx, ty), to [-1, 1] inside the crop.
 
     (N, P, 3), (N, 3) -> (N, P, 2). A camera of focal length 5000 stands at [tx, ty, 2 f / (224 s)].
     """
@@ -123,12 +126,12 @@ def project(joints: Tensor, camera: Tensor) -> Tensor:
 
 
 def chunks(count: int, size: int) -> Iterator[slice]:
-    """Slices of 0..count: the memory of a mesh evaluation is that of one slice."""
+    """Yield slices of 0..count, which bound the memory of a mesh evaluation."""
     return (slice(start, start + size) for start in range(0, count, size))
 
 
 def read_body(path: Path) -> dict[str, NDArray]:
-    """The checked arrays of a SMPL npz, `vertex_ids` (21,) among them."""
+    """Return the checked arrays of a SMPL npz, including `vertex_ids` (21,)."""
     if not path.is_file():
         raise FileNotFoundError(
             f"{path}: no such body. Make it from the official pickle with scripts/prepare_smpl.py, "
@@ -138,7 +141,7 @@ def read_body(path: Path) -> dict[str, NDArray]:
 
 
 def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
-    """SMPL's arrays in the types that smplx wants, or an error that says what is wrong."""
+    """Return SMPL's arrays in smplx's types; refuse arrays of other shapes and other bodies."""
     keys = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
     missing = [key for key in keys if key not in arrays]
     if missing:
@@ -156,22 +159,18 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
         "J_regressor": (JOINTS, vertices),
         "weights": (vertices, JOINTS),
         "kintree_table": (2, JOINTS),
+        "shapedirs": (vertices, 3, SHAPES),
     }
+    arrays = {**arrays, "shapedirs": arrays["shapedirs"][..., :SHAPES]}
     for key, shape in shapes.items():
         if arrays[key].shape != shape:
             raise ValueError(f"{name}: {key} has shape {arrays[key].shape}, expected {shape}.")
-    if arrays["shapedirs"].shape[:2] != (vertices, 3) or arrays["shapedirs"].shape[2] < SHAPES:
-        raise ValueError(
-            f"{name}: shapedirs has shape {arrays['shapedirs'].shape}, expected ({vertices}, 3, at "
-            f"least {SHAPES})."
-        )
-    floats = ("v_template", "posedirs", "J_regressor", "weights", "shapedirs")
-    checked = {key: np.ascontiguousarray(arrays[key], np.float32) for key in floats}
+    whole = ("kintree_table", "f")
+    checked = {k: np.ascontiguousarray(arrays[k], np.float32) for k in keys if k not in whole}
     broken = [key for key, array in checked.items() if not np.isfinite(array).all()]
     if broken:
         raise ValueError(f"{name}: {broken[0]} holds NaN or infinite numbers.")
-    checked["shapedirs"] = checked["shapedirs"][..., :SHAPES]
-    checked |= {key: arrays[key].astype(np.int64) for key in ("kintree_table", "f")}
+    checked |= {key: arrays[key].astype(np.int64) for key in whole}
     ids = arrays.get("vertex_ids")
     if ids is None and vertices != SMPL_VERTICES:
         raise ValueError(
@@ -179,18 +178,15 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
             f"vertex_ids, the vertices of {', '.join(SELECTED[:3])}, ..."
         )
     known = known_vertex_ids["smplh"]  # SMPL and SMPL-H have the same mesh
-    checked["vertex_ids"] = np.array([known[key] for key in SELECTED]) if ids is None else ids
-    if checked["vertex_ids"].shape != (len(SELECTED),):
-        raise ValueError(f"{name}: expected {len(SELECTED)} vertex_ids, got {ids.shape}.")  # pyright: ignore
-    return checked
+    ids = np.array([known[key] for key in SELECTED]) if ids is None else ids
+    if ids.shape != (len(SELECTED),):
+        raise ValueError(f"{name}: expected {len(SELECTED)} vertex_ids, got {ids.shape}.")
+    return checked | {"vertex_ids": ids}
 
 
 def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:
-    """(joints, vertices) float32."""
-    path = _found(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such joint regressor; it comes with SPIN's data.")
-    array = read_npy(path)
+    """Return (joints, vertices) float32."""
+    array = read_npy(_find(path, "joint regressor"))
     if array.shape != (joints, vertices):
         raise ValueError(
             f"{path}: expected a regressor of {joints} joints from {vertices} vertices, got shape "
@@ -200,28 +196,19 @@ def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:
 
 
 def read_mean(path: str | Path) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean pose (144,) as (24, 3, 2) columns, shape (10,) and camera (3,)."""
-    path = _found(Path(path))
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such mean parameters; they come with SPIN's data.")
+    """Return the mean pose (144,) as (24, 3, 2) columns, shape (10,) and camera (3,)."""
+    file = read_npz(_find(Path(path), "mean parameters"))
     sizes = {"pose": 144, "shape": SHAPES, "cam": 3}
-    file = read_npz(path)
-    found = {key: file[key].reshape(-1) for key in sizes if key in file}
-    wrong = [key for key, size in sizes.items() if key not in found or len(found[key]) != size]
+    wrong = [key for key, size in sizes.items() if key not in file or file[key].size != size]
     if wrong:
         raise ValueError(f"{path}: expected pose (144,), shape (10,) and cam (3,); check {wrong}.")
-    pose, shape, camera = (torch.from_numpy(found[key].astype(np.float32)) for key in sizes)
+    pose, shape, camera = (torch.from_numpy(file[k].reshape(-1).astype(np.float32)) for k in sizes)
     return pose, shape, camera
 
 
-def _found(path: Path) -> Path:
-    """The file, or that of MMHuman3D's data folder, which keeps it in body_models."""
-    other = path.parent / "body_models" / path.name
-    return path if path.is_file() or not other.is_file() else other
-
-
-def _only(arrays: dict[str, NDArray], seen: NDArray) -> dict[str, NDArray]:
-    """The body without the vertices that nothing looks at; its triangles no longer make sense."""
-    kept = {key: arrays[key][seen] for key in ("v_template", "shapedirs", "posedirs", "weights")}
-    regressor = arrays["J_regressor"][:, seen]
-    return {**arrays, **kept, "J_regressor": regressor, "f": np.zeros((0, 3), np.int64)}
+def _find(path: Path, kind: str) -> Path:
+    """Return the file, or the one in body_models, where MMHuman3D's data folder has it."""
+    for candidate in (path, path.parent / "body_models" / path.name):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(f"{path}: no such {kind}; the file comes with SPIN's data.")

@@ -7,9 +7,9 @@ from urllib.error import URLError
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 
-from models import depth as depth_models
 from models import released
 from models.depth import DepthNet, UpProjection
 from models.depth_lite import LiteDepth
@@ -55,26 +55,25 @@ def test_up_projection_term_by_term():
     torch.testing.assert_close(up(x, (6, 10)), (long + short).clamp(min=0))
 
 
-def test_weights_that_cannot_be_fetched_are_said_and_survived(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_download_warns_and_leaves_random_weights(monkeypatch: pytest.MonkeyPatch):
     class Offline:
         def get_state_dict(self, **options):
             raise URLError("no network")
 
-    monkeypatch.setitem(depth_models.IMAGENET, 18, Offline())
+    offline: Any = {"IMAGENET1K_V1": Offline()}
+    monkeypatch.setattr(torchvision.models, "get_model_weights", lambda name: offline)
     with pytest.warns(UserWarning, match="ResNet-18 cannot be fetched.*starts at random"):
         DepthNet(18, weights="imagenet")
 
 
 def test_weights_from_a_file(tmp_path: Path):
-    from torchvision.models import resnet18
-
-    trunk = resnet18(weights=None)
+    trunk = torchvision.models.resnet18(weights=None)
     torch.save(trunk.state_dict(), tmp_path / "resnet18.pth")
     model = DepthNet(18, weights=str(tmp_path / "resnet18.pth"))
     assert torch.equal(model.E.layer4[1].conv2.weight, trunk.layer4[1].conv2.weight)
     with pytest.raises(FileNotFoundError, match=r"gone\.pth: no such ImageNet weights"):
         DepthNet(18, weights=str(tmp_path / "gone.pth"))
-    with pytest.raises(ValueError, match="depths"):
+    with pytest.raises(ValueError, match="Unknown ResNet depth 19"):
         DepthNet(19)
 
 
@@ -104,6 +103,8 @@ def test_lite_from_cached_rows_is_lite_from_images(lite: LiteDepth):
     rows = lite.features(x)
     assert rows.shape == (2, sum(c * h * w for c, h, w in lite.shapes))
     torch.testing.assert_close(lite.head(rows), lite(x))
+    pred, maps = lite(x, with_features=True)
+    torch.testing.assert_close(lite.last(maps), pred)
     assert lite(x).shape == (2, 2, 8, 12)
 
 

@@ -85,7 +85,7 @@ def test_stage_two_learns_the_regressor_anew(network: HMR):
 
 
 def test_a_likelihood_of_another_width():
-    with pytest.raises(ValueError, match="216 numbers; this likelihood asks for 50"):
+    with pytest.raises(ValueError, match="216 numbers; this likelihood needs 50"):
         MeshRegressor(8, outputs=50)
 
 

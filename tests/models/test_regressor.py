@@ -1,6 +1,7 @@
 """The seam between features and head: forward goes through it, freezing stops at it."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,22 +9,20 @@ import torch
 from torch import nn
 
 from models.efficientnet import EfficientNetLite0
-from models.efficientnet_mlp import EfficientNetLite0MLP
-from models.regressor import Regressor
+from models.regressor import mlp_head
 from models.resnet import ResNet
 
+MODELS = {
+    "resnet18": partial(ResNet, 18),
+    "efficientnet_lite0": partial(EfficientNetLite0, pretrained=False),
+    "mlp head": partial(EfficientNetLite0, pretrained=False, head=partial(mlp_head, hidden=8)),
+}
 
-def make(name: str, **options) -> Regressor:
-    if name == "resnet18":
-        return ResNet(18, **options)
-    kind = EfficientNetLite0MLP if name == "efficientnet_lite0_mlp" else EfficientNetLite0
-    return kind(pretrained=False, **options)
 
-
-@pytest.mark.parametrize("name", ["resnet18", "efficientnet_lite0", "efficientnet_lite0_mlp"])
+@pytest.mark.parametrize("name", MODELS)
 class TestSeam:
     def test_forward_is_head_of_features(self, name: str):
-        model = make(name, outputs=4).eval()
+        model = MODELS[name](outputs=4).eval()
         x = torch.randn(2, 3, 64, 64)
         with torch.no_grad():
             features = model.features(x)
@@ -31,7 +30,7 @@ class TestSeam:
             assert torch.equal(model(x), model.head(features))
 
     def test_only_the_head_learns_when_frozen(self, name: str):
-        model = make(name).freeze(freeze_bn=True).train()
+        model = MODELS[name]().freeze(freeze_bn=True).train()
         model(torch.randn(2, 3, 64, 64)).sum().backward()
         learned = {key for key, p in model.named_parameters() if p.grad is not None}
         assert {"linear.weight", "linear.bias"} <= learned == set(filter(model.in_head, learned))
@@ -39,7 +38,7 @@ class TestSeam:
 
     @pytest.mark.parametrize("freeze_bn", [True, False])
     def test_batch_norm_is_frozen_only_if_asked(self, name: str, freeze_bn: bool):
-        model = make(name).freeze(freeze_bn).train()
+        model = MODELS[name]().freeze(freeze_bn).train()
         before = {key: value.clone() for key, value in model.state_dict().items()}
         with torch.no_grad():
             model(torch.randn(4, 3, 64, 64))
@@ -48,10 +47,26 @@ class TestSeam:
         assert not changed & model.constant_keys()  # what a checkpoint may omit has not moved
 
 
-def test_a_hidden_layer_is_part_of_the_head():
-    model = EfficientNetLite0MLP(outputs=2, hidden=8, pretrained=False)
-    heads = {key: p.shape for key, p in model.named_parameters() if model.in_head(key)}
-    assert list(heads.values()) == [(2, 8), (2,), (8, 1280), (8,)]
+def test_layers_and_random_stream_of_the_mlp_head():
+    """The published runs initialised the linear layer, then the hidden one, then the last one."""
+    torch.manual_seed(0)
+    model = EfficientNetLite0(2, pretrained=False, head=partial(mlp_head, hidden=8))
+    heads = {key: p for key, p in model.named_parameters() if model.in_head(key)}
+    assert [tuple(p.shape) for p in heads.values()] == [(2, 8), (2,), (8, 1280), (8,)]
+    torch.manual_seed(0)
+    EfficientNetLite0(2, pretrained=False)
+    for key, layer in (("hidden.0", nn.Linear(1280, 8)), ("linear", nn.Linear(8, 2))):
+        assert torch.equal(heads[f"{key}.weight"], layer.weight)
+    features = torch.randn(3, 1280)
+    torch.testing.assert_close(model.head(features), model.linear(model.hidden(features)))
+
+
+def test_features_are_returned_with_the_prediction():
+    model = MODELS["mlp head"]().eval()
+    x = torch.randn(2, 3, 64, 64)
+    pred, features = model(x, with_features=True)
+    assert torch.equal(features, model.features(x))
+    assert torch.equal(pred, model(x))
 
 
 def test_resnet_reads_torchvision_weights(tmp_path: Path):
@@ -67,7 +82,7 @@ def test_resnet_reads_torchvision_weights(tmp_path: Path):
         torch.testing.assert_close(ours.features(x), theirs(x))
 
 
-def test_resnet_refuses_what_it_cannot_read(tmp_path: Path):
+def test_resnet_refuses_other_files(tmp_path: Path):
     with pytest.raises(
         FileNotFoundError, match=r"a\.pth: no such ImageNet weights.*model.weights=null"
     ):
@@ -75,7 +90,7 @@ def test_resnet_refuses_what_it_cannot_read(tmp_path: Path):
     torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match=r"a\.pth: expected torchvision's ResNet weights"):
         ResNet(18, weights=str(tmp_path / "a.pth"))
-    with pytest.raises(ValueError, match="depths"):
+    with pytest.raises(ValueError, match="Unknown ResNet depth 101"):
         ResNet(101)
 
 

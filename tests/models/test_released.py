@@ -80,7 +80,7 @@ def test_another_layout(content: dict, tmp_path: Path):
         ValueError, match=r"a\.pth: expected a dict with `state_dict`, found \['model'\]"
     ):
         load(path, "imdb_wiki")
-    with pytest.raises(ValueError, match="layout is one of"):
+    with pytest.raises(ValueError, match="Unknown layout 'cifar'; choose from imdb_wiki"):
         load(path, "cifar")
     with pytest.raises(FileNotFoundError, match=r"b\.pth: no such checkpoint"):
         load(tmp_path / "b.pth", "imdb_wiki")
