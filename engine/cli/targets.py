@@ -42,8 +42,9 @@ LIST = {
     },
     "model": {
         "models": "depth.DepthNet efficientnet.EfficientNetLite0 depth_lite.LiteDepth hmr.HMR hmr.LiteHMR "
-        "efficientnet_mlp.EfficientNetLite0MLP regressor.MLP resnet.ResNet"
+        "regressor.MLP resnet.ResNet"
     },
+    "model.head": {"models": "regressor.mlp_head"},
     "model.smoothing": {"models": "fds.FDS"},
     "task": {
         "engine.training.task": "Dense Regression",

@@ -1,16 +1,16 @@
-"""A frozen backbone is a function of the image, so its features are computed once and stored.
+"""Cache for the features of a frozen backbone: each image passes through it once.
 
-The tables (feature_table.py) are HDF5 files in a folder whose name is a hash of what they depend
-on: the backbone's checkpoint (or its weights, where it is frozen from the start), the dataset and
-its transform, the views. Where part of the training maps may be held out, all are in the table and
-a split reads its own rows. They are made shard by shard, each written whole, so an interrupted
-extraction goes on where it stopped; several ranks share the shards.
+The tables (engine/features/table.py) are in outputs/features/<hash>/<split>/. The hash covers the
+settings: the backbone's weights, the dataset, the transform and the views. Images and code are in
+made_from.json; when they change, the tables are recomputed. If part of the training maps is held
+out, the table has all of them and a split reads its own rows.
+
+Extraction writes shards, which several ranks share, and resumes from the shards that exist.
 """
 
 import hashlib
-import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,198 +21,186 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from datasets.io import hdf5
 from datasets.io.files import atomic_write
 from engine.cli import targets
-from engine.features.table import SUMS, FeatureTable, array_of, names_of, opened, row_sums
+from engine.features.table import FeatureTable
 from engine.runs import code, identity, records
 from engine.runs.folder import locked
 from engine.training import build
 from engine.training.batches import Key, Keyed, loader
-from engine.training.log import say
+from engine.training.log import print_message
 
 SHARD = 2048  # images
-ABOUT = "about.json"
+ABOUT, MADE_FROM = "about.json", "made_from.json"
+SHARDS = "shards"
 
 
 def tables(
     fabric: Fabric, cfg: DictConfig, model: Any, splits: dict[str, Any], backbone: Path | None
 ) -> dict[str, FeatureTable]:
-    """The cached splits, extracted now where they are missing from the images of `splits`."""
-    views = {"train": cfg.features.views, "val": 1, "test": 1}
-    plan = {split: views[split] for split in splits}
-    about, made_from = _about(cfg, backbone), _made_from(cfg)
-    if backbone is None:
-        about |= {"frozen": _digest(model)}
-    folder = Path(cfg.paths.outputs) / "features" / identity.digest(about)[:12]
-    with locked(folder, fabric.is_global_zero):
+    """Return the cached splits; extract those that are missing from the images of `splits`."""
+    root = Path(cfg.paths.outputs) / "features" / _key(cfg, model, backbone)
+    held_out = cfg.dataset.get("validation")
+    names = {split: split for split in splits}
+    if held_out is not None and "val" in splits:
+        names["val"] = f"val_{held_out}"
+    with locked(root, fabric.is_global_zero):
         fabric.barrier()
         if fabric.is_global_zero:
-            forget_stale(folder, made_from)
-            records.write(folder / ABOUT, {**about, "made_from": made_from})
+            _remove_unusable(root, cfg)
         fabric.barrier()
-        for split, views in plan.items():
-            path = _path(folder, split, cfg)
-            if path.is_file():
-                shutil.rmtree(path.with_suffix(".parts"), ignore_errors=True)  # killed at the end
+        for split, source in splits.items():
+            folder = root / names[split]
+            if (folder / ABOUT).is_file():
                 continue
-            source = splits[split]
             if split == "train":
                 changes: dict[str, Any] = {"validation": None} if dense(source) else {}
                 source = build.dataset(cfg, "train", augment=cfg.features.augment, **changes)
-            extract(fabric, model, source, path, views, cfg)
-        fabric.barrier()
-    return {split: _table(_path(folder, split, cfg), split, splits[split]) for split in plan}
-
-
-def forget_stale(folder: Path, made_from: dict[str, str]) -> None:
-    """Remove tables of other images or code, with a line that says why; they are made again."""
-    try:
-        before = records.read(folder / ABOUT, "").get("made_from")
-    except FileNotFoundError:
-        before = made_from
-    except ValueError:
-        before = None
-    changed = [part for part in made_from if (before or {}).get(part) != made_from[part]]
-    if changed:
-        say(f"{folder}: features made again, as {' and '.join(changed)} changed")
-        for path in [*folder.glob("*.h5"), *folder.glob("*.parts")]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _path(folder: Path, split: str, cfg: DictConfig) -> Path:
-    held_out = cfg.dataset.get("validation") if split == "val" else None
-    return folder / f"{split}.h5" if held_out is None else folder / f"{split}_{held_out}.h5"
-
-
-def _table(path: Path, split: str, source: Any) -> FeatureTable:
-    """Maps of a split that is only evaluated stay on disk, however many there are."""
-    if not dense(source):
-        return FeatureTable(path, len(source))
-    if split == "train":
-        return FeatureTable(path, len(source), source.numbers)
-    return FeatureTable(path, len(source), resident=False)
+            extract(
+                fabric, model, source, folder, cfg.features.views if split == "train" else 1, cfg
+            )
+    found = {}
+    for split, source in splits.items():
+        held = source.numbers if dense(source) and split == "train" else None
+        # Maps that are only evaluated stay on disk, however many there are.
+        resident = split == "train" or not dense(source)
+        found[split] = FeatureTable(root / names[split], held, resident)
+    return found
 
 
 def dense(dataset: Any) -> bool:
-    """Whether the labels are maps, of which a dataset tells how often each label occurs."""
+    """Return whether the labels are maps: such a dataset counts how often each label occurs."""
     return hasattr(dataset, "label_counts")
 
 
-def _digest(model: Any) -> str:
-    """A hash of the frozen weights, and of the shape of what they make."""
-    digest = hashlib.sha256(repr(getattr(model, "shapes", None)).encode())
-    state = model.state_dict()
-    for key in sorted(model.constant_keys()):
-        digest.update(np.ascontiguousarray(state[key].cpu().numpy()).tobytes())
-    return digest.hexdigest()
-
-
-def _about(cfg: DictConfig, backbone: Path | None) -> dict[str, Any]:
-    """What the name of the tables' folder follows from."""
+def _key(cfg: DictConfig, model: Any, backbone: Path | None) -> str:
+    """Return the hash of the settings that the features depend on."""
     data: Any = targets.plain(cfg.dataset)
     data.pop("validation", None)
-    return {
+    about = {
         "checkpoint": None if backbone is None else identity.file_digest(backbone),
         "dataset": data,
         "features": targets.plain(cfg.features),
         "precision": str(cfg.trainer.precision),
-        "holds": ["features", "targets", SUMS],
     }
+    if backbone is None:  # frozen from the start: hash the weights and the shape of the features
+        digest = hashlib.sha256(repr(getattr(model, "shapes", None)).encode())
+        state = model.state_dict()
+        for key in sorted(model.constant_keys()):
+            digest.update(np.ascontiguousarray(state[key].cpu().numpy()).tobytes())
+        about["frozen"] = digest.hexdigest()
+    return identity.digest(about)[:12]
 
 
-def _made_from(cfg: DictConfig) -> dict[str, str]:
-    """What may change under the same name, and makes tables stale."""
+def _remove_unusable(root: Path, cfg: DictConfig) -> None:
+    """Remove tables and shards of other images or code, and damaged tables; log why."""
     data: Any = targets.plain(cfg.dataset)
-    content = cfg.get("images") == "content"
-    return {
+    made_from = {
         "files": identity.digest(identity.files_of({"dataset": data})),
-        "images": identity.digest(identity.fingerprint(data, content)),
+        "images": identity.digest(identity.fingerprint(data, cfg.get("images") == "content")),
         "code": code.version([data["_target_"], cfg.model["_target_"]])[:16],
     }
+    try:
+        before = records.read(root / MADE_FROM, "")
+    except (FileNotFoundError, ValueError):
+        before = {}
+    changed = [name for name in made_from if before.get(name) != made_from[name]]
+    for folder in [path for path in root.iterdir() if path.is_dir()]:
+        finished = (folder / ABOUT).is_file()
+        reason = f"{' and '.join(changed)} changed" if changed else finished and problem(folder)
+        if reason:
+            print_message(f"{folder}: features recomputed, as {reason}")
+            shutil.rmtree(folder)
+        elif finished:
+            shutil.rmtree(folder / SHARDS, ignore_errors=True)  # interrupted just before the end
+    if changed:
+        records.write(root / MADE_FROM, made_from)
+
+
+def problem(folder: Path) -> str | None:
+    """Return why a finished table cannot be used, or None. Files are hashed once per process."""
+    try:
+        digests = records.read(folder / ABOUT, "")["sha256"]
+    except (ValueError, KeyError):
+        return f"{ABOUT} is damaged"
+    for name, digest in digests.items():
+        if identity.file_digest(folder / f"{name}.npy", large=None) != digest:
+            return f"{name}.npy is missing or damaged"
+    return None
 
 
 def extract(
-    fabric: Fabric, model: Any, dataset: Any, path: Path, views: int, cfg: DictConfig
+    fabric: Fabric, model: Any, dataset: Any, folder: Path, views: int, cfg: DictConfig
 ) -> None:
-    """Write the (views, N, F) table of a dataset, going on from the shards that are there."""
-    parts, size = path.with_suffix(".parts"), cfg.features.get("shard", SHARD)
-    shards = [(view, start) for view in range(views) for start in range(0, len(dataset), size)]
-    mine = [shard for shard in shards[fabric.global_rank :: fabric.world_size]]
-    missing = [shard for shard in mine if not _part(parts, *shard).is_file()]
-    keys = [
-        [(view, index) for index in range(start, min(start + size, len(dataset)))]
-        for view, start in missing
-    ]
-    rows = _rows(fabric, model, dataset, keys, cfg)
+    """Write the table of a dataset with N images: (views, N, ...) for each array."""
+    size, n, parts = cfg.features.get("shard", SHARD), len(dataset), folder / SHARDS
+    paths = {
+        parts / f"{view}-{start}.npz": [(view, i) for i in range(start, min(start + size, n))]
+        for view in range(views)
+        for start in range(0, n, size)
+    }
+    mine = list(paths)[fabric.global_rank :: fabric.world_size]
+    missing = {path: paths[path] for path in mine if not path.is_file()}
+    found = _shards(fabric, model, dataset, list(missing.values()), cfg)
     show = fabric.is_global_zero and cfg.log.progress
-    bar = tqdm(missing, desc=f"features of {path.stem}", disable=None if show else True)
-    for shard, wanted in zip(bar, keys, strict=True):
-        block = [next(rows) for _ in wanted]
-        arrays = {name: np.stack([row[name] for row in block]) for name in block[0]}
-        finite = np.isfinite(arrays["features"]).reshape(len(block), -1).all(1)
+    bar = tqdm(missing, desc=f"features of {folder.name}", disable=None if show else True)
+    for path, arrays in zip(bar, found, strict=False):  # starts no workers if nothing is missing
+        finite = np.isfinite(arrays["features"]).reshape(len(arrays["features"]), -1).all(1)
         if not finite.all():
+            images = [index for _, index in paths[path]]
             raise ValueError(
-                f"{path}: the features of images {np.flatnonzero(~finite)[:5] + shard[1]} are not "
-                f"finite as {cfg.features.dtype}; the backbone has diverged, or needs float32."
+                f"{folder}: the features of images {np.array(images)[~finite][:5]} are not finite "
+                f"as {cfg.features.dtype}; the backbone has diverged, or needs float32."
             )
-        arrays[SUMS] = row_sums(arrays)
-        _write(_part(parts, *shard), arrays)
+        with atomic_write(path) as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
     fabric.barrier()
     if fabric.is_global_zero:
-        _merge(parts, shards, path, views, len(dataset))
+        _join(folder, list(paths), (views, n))
     fabric.barrier()
 
 
 @torch.no_grad()
-def _rows(
-    fabric: Fabric, model: Any, dataset: Any, keys: list[list[Key]], cfg: DictConfig
+def _shards(
+    fabric: Fabric, model: Any, dataset: Any, shards: list[list[Key]], cfg: DictConfig
 ) -> Iterator[dict[str, NDArray]]:
-    """The features (F,) of the asked images, one after the other, with their target and mask;
-    shards do not share a batch.
-    """
+    """Yield features, targets and masks of each shard; shards do not share a batch."""
     size = cfg.features.batch_size
-    batches = [shard[at : at + size] for shard in keys for at in range(0, len(shard), size)]
-    images_of = loader(Keyed(dataset, cfg.features.seed), batches, cfg.trainer.workers)
+    batches = [[keys[i : i + size] for i in range(0, len(keys), size)] for keys in shards]
+    flat = [batch for shard in batches for batch in shard]
+    images_of = iter(loader(Keyed(dataset, cfg.features.seed), flat, cfg.trainer.workers))
     model = fabric.to_device(model).eval()
     form = torch.channels_last if cfg.trainer.channels_last else torch.contiguous_format
     compiled = torch.compile(model.features) if cfg.trainer.compile else model.features
-    for batch in images_of:
-        images = fabric.to_device(batch["input"]).to(memory_format=form)
-        forward = compiled if len(images) == size else model.features  # one shape is compiled
-        with fabric.autocast():
-            features = forward(images)
-        with np.errstate(over="ignore"):  # what overflows is named where it is written
-            rows = {"features": features.float().cpu().numpy().astype(cfg.features.dtype)}
-        rows |= {name: batch[name].numpy() for name in ("target", "mask") if name in batch}
-        for i in range(len(features)):
-            yield {name: array[i] for name, array in rows.items()}
+    for shard in batches:
+        blocks: dict[str, list[NDArray]] = {"features": []}
+        for _ in shard:
+            batch = next(images_of)
+            images = fabric.to_device(batch["input"]).to(memory_format=form)
+            forward = compiled if len(images) == size else model.features  # compile one shape
+            with fabric.autocast():
+                features = forward(images).float().cpu().numpy()
+            with np.errstate(over="ignore"):  # `extract` reports what overflows
+                blocks["features"].append(features.astype(cfg.features.dtype))
+            for name in ("target", "mask"):
+                if name in batch:
+                    blocks.setdefault(name, []).append(batch[name].numpy())
+        yield {name: np.concatenate(block) for name, block in blocks.items()}
 
 
-def _write(path: Path, arrays: Mapping[str, NDArray]) -> None:
-    layout = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-    with atomic_write(path) as file:
-        offsets = hdf5.lay_out(file, layout, {})
-        for name, array in arrays.items():
-            file.seek(offsets[name])
-            file.write(np.ascontiguousarray(array).tobytes())
-
-
-def _merge(parts: Path, shards: list[Key], path: Path, views: int, size: int) -> None:
-    """All shards as one file, then the shards go."""
-    with opened(_part(parts, *shards[0])) as first:
-        arrays = {name: array_of(first, name) for name in [*names_of(first), SUMS]}
-        layout = {k: ((views, size, *a.shape[1:]), a.dtype) for k, a in arrays.items()}
-    with atomic_write(path) as file:
-        offsets = hdf5.lay_out(file, layout, {})
-        for view, start in shards:
-            with opened(_part(parts, view, start)) as part:
-                for name, (shape, dtype) in layout.items():
-                    row = dtype.itemsize * math.prod(shape[2:])
-                    file.seek(offsets[name] + row * (view * size + start))
-                    file.write(np.ascontiguousarray(array_of(part, name)).tobytes())
-    shutil.rmtree(parts)
-
-
-def _part(parts: Path, view: int, start: int) -> Path:
-    return parts / f"{view}-{start}.h5"
+def _join(folder: Path, shards: list[Path], shape: tuple[int, int]) -> None:
+    """Join the shards to one .npy file for each array, write about.json, remove the shards."""
+    with np.load(shards[0]) as first:
+        kinds = {name: (array.shape[1:], array.dtype) for name, array in first.items()}
+    digests = {}
+    for name, (tail, dtype) in kinds.items():
+        path = folder / f"{name}.npy"
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+        with atomic_write(path) as file:
+            np.lib.format.write_array_header_1_0(file, header | {"shape": (*shape, *tail)})
+            for shard in shards:
+                with np.load(shard) as arrays:
+                    file.write(np.ascontiguousarray(arrays[name]).data)
+        digests[name] = identity.file_digest(path, large=None)
+    records.write(folder / ABOUT, {"sha256": digests})
+    shutil.rmtree(folder / SHARDS)

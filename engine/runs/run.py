@@ -36,7 +36,7 @@ from engine.runs.folder import (
 from engine.runs.identity import MACHINE
 from engine.training import build
 from engine.training import loop as train
-from engine.training.log import say
+from engine.training.log import print_message
 
 # What stage 1 takes from stage 2.
 SHARED = ("dataset", "model", "paths", "metrics", "log", "trust", "images")
@@ -65,7 +65,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
             )
         if is_main_process():
             if why := identity.why_again(folder, found):
-                say(f"{cfg.name}, seed {cfg.seed}: run again, as {why}")
+                print_message(f"{cfg.name}, seed {cfg.seed}: run again, as {why}")
             if cfg.rerun or cfg.resume == "never":
                 clear(folder)
             save_config(cfg, folder, backbone)

@@ -1,36 +1,40 @@
-"""What is seen when, as a function of (seed, epoch) alone; so a killed run can go on where it was.
+"""Order of the training samples as a function of (seed, epoch), so that a run can resume exactly.
 
-An epoch is a shuffle of the N samples, cut into ceil(N / B) batches whose sizes differ by at most
+An epoch is a shuffle of the N samples, split into ceil(N / B) batches whose sizes differ by at most
 one (no tiny last batch, nothing dropped), or, as in the released code, into batches of B and the
-rest. A batch is one optimiser step over all ranks: it is cut
-into `accumulate` parts, each part into one share per rank. So the samples of a step do not depend
-on how many devices there are.
+rest. A batch is one optimiser step over all ranks. It is split into `accumulate` micro-batches, and
+each of these into one share per rank, so the samples of a step do not depend on the devices.
 
-A loader is asked for (epoch, index), and the randomness of an item (its augmentation) is a function
-of (seed, epoch, index): no worker has a state that would have to be saved.
+A loader gets keys (epoch, index), and the randomness of an item (its augmentation) is a function of
+(seed, epoch, index). Workers have no state that would have to be saved.
 """
 
 import gc
 import os
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from engine.processes.parent import watch_parent
-from engine.training.generators import seeded
+from engine.training.generators import seeds
 
 Key = tuple[int, int]  # epoch, index
 
 
 class Order(Sampler[list[Key]]):
-    """The batch sampler of training: yields this rank's share of every part of every batch.
+    """Batch sampler of training: yields this rank's share of each micro-batch.
 
-    With `epoch_size` an epoch is that many samples, the first of the shuffle; `even` says how it
-    is cut. `epoch` and `start`
-    (the first batch to give) are set before each pass.
+    Arguments:
+        size: number of training samples.
+        batch_size: largest number of samples in a step, over all ranks.
+        epoch_size: samples in an epoch, the first ones of the shuffle; all by default.
+        even: whether batch sizes differ by at most one; otherwise the last batch is the rest.
+
+    `epoch` and `start` (the first batch) are set before each pass.
     """
 
     def __init__(
@@ -45,42 +49,33 @@ class Order(Sampler[list[Key]]):
         even: bool = True,
     ):
         self.size, self.seed, self.accumulate = size, seed, accumulate
-        self.batch_size, self.even = batch_size, even
         self.rank, self.world = rank, world
-        self.drawn = size if epoch_size is None else min(size, epoch_size)
-        self.steps = -(-self.drawn // batch_size)
         self.epoch, self.start = 0, 0
-        smallest = self.drawn // self.steps if even else self.drawn - (self.steps - 1) * batch_size
+        self.epoch_size = total = size if epoch_size is None else min(size, epoch_size)
+        self.steps = -(-total // batch_size)
+        self.cuts: Any = self.steps if even else batch_size * np.arange(1, self.steps)
+        smallest = total // self.steps if even else total - (self.steps - 1) * batch_size
         if smallest < accumulate * world:
             raise ValueError(
-                f"{self.drawn} samples in batches of {batch_size} leave {smallest} for a step, "
-                f"which cannot be shared by {world} devices times {accumulate} accumulation parts; "
+                f"{total} samples in batches of {batch_size} leave {smallest} for a step, "
+                f"which cannot be shared by {world} devices times {accumulate} accumulation steps; "
                 "raise trainer.batch_size, lower trainer.accumulate or trainer.devices, or set "
                 "trainer.even_batches=true."
             )
 
-    def permutation(self) -> np.ndarray:
-        """The samples of the epoch in their order."""
-        return np.random.default_rng([self.seed, self.epoch]).permutation(self.size)[: self.drawn]
-
     def batches(self) -> list[np.ndarray]:
-        """The samples of each step, over all ranks."""
-        if self.even:
-            return np.array_split(self.permutation(), self.steps)
-        cuts = self.batch_size * np.arange(1, self.steps)
-        return np.split(self.permutation(), cuts)
+        """Return the samples of each step of the epoch, over all ranks."""
+        shuffle = np.random.default_rng([self.seed, self.epoch]).permutation(self.size)
+        return np.array_split(shuffle[: self.epoch_size], self.cuts)
 
-    def parts(self, batch: np.ndarray) -> list[np.ndarray]:
-        """The accumulation parts of one batch, over all ranks."""
-        return np.array_split(batch, self.accumulate)
-
-    def share_of(self, batch_size: int) -> list[float]:
-        """The weight of each accumulation part in a batch of so many samples; they sum to one."""
-        return [len(part) / batch_size for part in self.parts(np.arange(batch_size))]
+    def weights(self, batch_size: int) -> list[float]:
+        """Return each micro-batch's share of the samples of a batch; the shares sum to one."""
+        parts = np.array_split(np.arange(batch_size), self.accumulate)
+        return [len(part) / batch_size for part in parts]
 
     def __iter__(self) -> Iterator[list[Key]]:
         for batch in self.batches()[self.start :]:
-            for part in self.parts(batch):
+            for part in np.array_split(batch, self.accumulate):
                 mine = np.array_split(part, self.world)[self.rank]
                 yield [(self.epoch, int(index)) for index in mine]
 
@@ -89,7 +84,7 @@ class Order(Sampler[list[Key]]):
 
 
 class Keyed(Dataset):
-    """dataset[(epoch, index)], drawing its random numbers from (seed, epoch, index) alone."""
+    """The items of (epoch, index) keys; each takes its random numbers from (seed, epoch, index)."""
 
     def __init__(self, dataset: Any, seed: int):
         self.dataset, self.seed = dataset, seed
@@ -97,59 +92,60 @@ class Keyed(Dataset):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, key: Key) -> Any:
-        epoch, index = key
-        with seeded(self.seed, epoch, index):
-            return self.dataset[index]
-
-
-def training_loader(dataset: Dataset, order: Order, workers: int, pin: bool) -> DataLoader:
-    """Batches of a dataset that is asked for (epoch, index) keys, in the given order."""
-    return loader(dataset, order, workers, pin, persistent_workers=workers > 0)
+    def __getitems__(self, keys: Sequence[Key]) -> list[Any]:
+        """Return the items, and leave the random generators as they were."""
+        states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+        items = []
+        try:
+            for (_, index), (for_torch, for_numpy, for_python) in zip(
+                keys, [seeds(self.seed, *key) for key in keys], strict=True
+            ):
+                torch.default_generator.manual_seed(for_torch)
+                np.random.seed(for_numpy)  # noqa: NPY002  (torchvision and OpenCV code may use it)
+                random.seed(for_python)
+                items.append(self.dataset[index])
+        finally:
+            torch.set_rng_state(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
+            random.setstate(states[2])
+        return items
 
 
 def evaluation_loader(
-    dataset: Any, batch_size: int, workers: int, pin: bool, rank: int, world: int, seed: int = 0
+    dataset: Any, batch_size: int, workers: int, pin: bool, rank: int, world: int
 ) -> DataLoader:
-    """Every sample exactly once over all ranks, in order, none repeated to fill up a batch."""
+    """Load every sample exactly once over all ranks, in order, without padding."""
     keys = [(0, index) for index in range(rank, len(dataset), world)]
     batches = [keys[start : start + batch_size] for start in range(0, len(keys), batch_size)]
-    keyed = dataset if hasattr(dataset, "__getitems__") else Keyed(dataset, seed)
+    keyed = dataset if hasattr(dataset, "__getitems__") else Keyed(dataset, 0)
     return loader(keyed, batches, workers, pin)
 
 
-def loader(
-    dataset: Any, batches: Any, workers: int, pin: bool = False, **options: Any
-) -> DataLoader:
-    """The asked batches of keys, one after the other.
+def loader(dataset: Any, batches: Any, workers: int, pin: bool = False) -> DataLoader:
+    """Load batches of keys from a Keyed dataset or a FeatureTable, which returns whole batches.
 
-    A loader draws a seed whenever it is started; from a generator of its own, so that starting one
-    more often, as a resumed run does, changes nothing else.
+    A DataLoader takes a seed from its generator whenever it starts. It gets a separate one, so that
+    a resumed run, which starts it more often, sees the same random numbers.
     """
     if workers:
-        # Loaders of earlier runs end here: a forked worker that came upon one as garbage would
-        # close its queues, and with them perhaps its own.
+        # Free the loaders of earlier runs: a forked worker that collected one as garbage would
+        # close its queues, and perhaps those of the worker itself.
         gc.collect()
     return DataLoader(
         dataset,
         batch_sampler=batches,
-        collate_fn=_collate(dataset),
+        collate_fn=default_collate if isinstance(dataset, Keyed) else _identity,
         num_workers=workers,
         pin_memory=pin,
         generator=torch.Generator(),
-        worker_init_fn=_follow if workers else None,
-        **options,
+        worker_init_fn=_watch_parent if workers else None,
+        persistent_workers=workers > 0 and isinstance(batches, Order),
     )
 
 
-def _follow(worker: int) -> None:
-    watch_parent(os.getppid())  # torch looks every five seconds only
-
-
-def _collate(dataset: Any):
-    """A dataset that fetches whole batches (`__getitems__`) has them collated already."""
-    return _as_it_is if hasattr(dataset, "__getitems__") else None
-
-
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
+
+
+def _watch_parent(worker: int) -> None:
+    watch_parent(os.getppid())  # torch checks every five seconds only

@@ -1,9 +1,9 @@
-"""From a config to the things that are trained: dataset -> labels -> loss -> model -> optimiser.
+"""From a config to the objects that are trained: dataset -> labels -> loss -> model -> optimiser.
 
-The order is the point. The prior, the sample weights and (for a histogram) the bins are fitted to
-the training labels, never configured; the head's width is what the likelihood asks for. A config
-node with `_partial_: true` under `loss` is such a thing to be fitted: it is called with the
-training labels (N, D), and where those are distinct values, with how often each occurs.
+The prior, the sample weights and the bins of a histogram are fitted to the training labels, never
+configured, and the likelihood sets the width of the head. A config node under `loss` with
+`_partial_: true` is fitted: it is called with the training labels (N, D) and, if those are distinct
+values, with how often each occurs.
 """
 
 import functools
@@ -21,20 +21,18 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from engine.cli import targets
 from engine.runs import checkpoint
-from losses import Histogram
+from losses.categorical import Histogram
 from models.released import state_dict as released_state
-
-FITTED = ("likelihood", "prior", "weights")
 
 
 def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
-    """One split of the configured dataset."""
+    """Return one split of the configured dataset."""
     return targets.make(cfg.dataset, cfg.get("trust"), split=split, **changes)
 
 
 def shot_labels(cfg: DictConfig) -> NDArray | None:
-    """The training labels (N, D) without their inputs, where the metrics group by how often each
-    occurs; None where they do not ask."""
+    """Return the training labels (N, D), read without their inputs; None if the metrics do not
+    group by how often each label occurs."""
     trust = cfg.get("trust")
     metrics = targets.find(cfg.metrics["_target_"], trust)
     if inspect.signature(metrics).parameters["train_labels"].default is None:
@@ -46,39 +44,49 @@ def shot_labels(cfg: DictConfig) -> NDArray | None:
 def task(
     cfg: DictConfig, labels: NDArray, backbone: Path | None = None, counts: NDArray | None = None
 ) -> nn.Module:
-    """Model and loss as one module, its priors fitted to the training labels (N, D).
+    """Return model, loss and regularisers as one module, fitted to the training labels (N, D).
 
-    backbone: the checkpoint of stage 1, whose features are kept and frozen; the head starts anew.
-    counts: (N,) how often each label occurs, where there are too many to list (pixels).
+    backbone: checkpoint of stage 1, whose features are frozen; the head starts anew.
+    counts: (N,) how often each label occurs, if there are too many to list (pixels).
     """
-    loss, weights = _loss(cfg, labels, counts)
-    width, trust = loss.likelihood.width(labels.shape[1]), cfg.get("trust")
+    trust = cfg.get("trust")
+    node = dict(cfg.loss)
+    nodes = {name: node.pop(name, None) for name in ("likelihood", "prior", "weights")}
+    parts = {k: fitted(v, labels, counts, trust) for k, v in nodes.items() if v is not None}
+    weights = parts.pop("weights", None)
+    loss = targets.make(node, trust, **parts)
+    width = labels.shape[1]
+    if (likelihood := getattr(loss, "likelihood", None)) is not None:
+        width = likelihood.width(width)
     model = targets.make(cfg.model, trust, outputs=width)
     if backbone is not None:
         read_backbone(model, backbone, (cfg.backbone or {}).get("released") is not None)
         model.freeze(cfg.freeze_bn)
-    task = targets.make(cfg.task, trust, model=model, loss=loss, weights=weights)
-    task.cached = cfg.features.mode == "cached"
-    return task
+    options: dict[str, Any] = {"cached": cfg.features.mode == "cached"}
+    if weights is not None:
+        options["weights"] = torch.as_tensor(weights, dtype=torch.float32)
+    if cfg.get("regularizer"):
+        options["regularizers"] = regularizers(cfg, labels, counts)
+    return targets.make(cfg.task, trust, model=model, loss=loss, **options)
 
 
-def _loss(
-    cfg: DictConfig, labels: NDArray, counts: NDArray | None
-) -> tuple[Any, torch.Tensor | None]:
-    """The loss with its parts fitted, and the weight of each training label if it has weights."""
-    node = {key: value for key, value in cfg.loss.items() if key not in FITTED}
-    chosen = [key for key in FITTED if cfg.loss.get(key) is not None]
-    trust = cfg.get("trust")
-    parts = {key: fitted(cfg.loss[key], labels, counts, trust) for key in chosen}
-    weights = parts.pop("weights", None)
-    loss = targets.make(node, trust, **parts)
-    return loss, None if weights is None else torch.as_tensor(weights, dtype=torch.float32)
+def regularizers(cfg: DictConfig, labels: NDArray, counts: NDArray | None) -> dict[str, nn.Module]:
+    """Return the regularisers by name; those with a `fit` method are fitted to the labels."""
+    kind = targets.find(cfg.task["_target_"], cfg.get("trust"))
+    if "regularizers" not in inspect.signature(kind).parameters:
+        raise ValueError(f"{cfg.task['_target_']} takes no regularizers; leave out `regularizer`.")
+    found = {k: targets.make(node, cfg.get("trust")) for k, node in cfg.regularizer.items()}
+    for regularizer in found.values():
+        if hasattr(regularizer, "fit"):
+            options = {} if counts is None else {"sample_weight": counts}
+            regularizer.fit(labels, **options)
+    return found
 
 
 def fitted(
     node: DictConfig, labels: NDArray, counts: NDArray | None = None, trust: Any = None
 ) -> Any:
-    """Make it, and if the node is `_partial_`, call it with the labels."""
+    """Return what a node describes; a `_partial_` node is called with the labels."""
     made = targets.make(node, trust)
     if not isinstance(made, functools.partial):
         return made
@@ -88,9 +96,9 @@ def fitted(
 def label_histogram(
     labels: NDArray, step: float, soft: float, point: str, low: float, high: float
 ) -> Histogram:
-    """A Histogram likelihood with bins of width `step` over the labels that lie in [low, high].
+    """Return a Histogram likelihood with bins of width `step` over the labels in [low, high].
 
-    Bins beyond the labels would never be trained, and yet get their share of the softmax.
+    Bins outside the labels would never be trained, but get their share of the softmax.
     """
     first = max(low, np.floor(labels.min() / step) * step)
     last = min(high, np.ceil(labels.max() / step) * step)
@@ -99,30 +107,34 @@ def label_histogram(
 
 
 def run_state(path: Path) -> dict[str, Any]:
-    """The model's tensors in a run's checkpoint."""
+    """Return the model's tensors in a run's checkpoint."""
     state = checkpoint.read(path)["task"]
     return {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
 
 
 def read_backbone(model: Any, path: Path, released: bool = False) -> None:
-    """Take everything but the head from a run's checkpoint, or from a released one."""
+    """Load everything but the head from a run's checkpoint, or from a released one."""
+
+    def kept(keys: Any) -> list[str]:
+        return [key for key in keys if not model.in_head(key) and "smoothing." not in key]
+
     state = released_state(path) if released else run_state(path)
-    state = {k: v for k, v in state.items() if not model.in_head(k) and "smoothing." not in k}
     try:
-        missing, unexpected = model.load_state_dict(state, strict=False)
+        missing, unexpected = model.load_state_dict(
+            {k: state[k] for k in kept(state)}, strict=False
+        )
     except RuntimeError as error:  # the same names, other shapes
         missing, unexpected = [str(error).splitlines()[-1].strip()], []
-    missing = [key for key in missing if not model.in_head(key) and "smoothing." not in key]
-    if missing or unexpected:
+    if (missing := kept(missing)) or unexpected:
         raise ValueError(
             f"{path}: expected the backbone of a {type(model).__name__}; missing {missing[:3]}, "
-            f"unexpected {unexpected[:3]}. Take the model that it was trained with (a released "
-            "one is a ResNet-50, as in preset=paper and official)."
+            f"unexpected {unexpected[:3]}. Use the model that it was trained with (a released one "
+            "is a ResNet-50, as in preset=paper and official)."
         )
 
 
 def read_state(task: Any, state: dict[str, Any], path: Path) -> None:
-    """Load a checkpoint's state; only what stage 2 keeps frozen may be missing from it."""
+    """Load a checkpoint's state; only the frozen tensors of stage 2 may be missing from it."""
     try:
         missing, unexpected = task.load_state_dict(state, strict=False)
     except RuntimeError as error:
@@ -136,7 +148,7 @@ def read_state(task: Any, state: dict[str, Any], path: Path) -> None:
 
 
 def optimizer(cfg: DictConfig, task: Any) -> Optimizer:
-    """Two groups: the model, and the loss's own parameters with a learning rate of their own."""
+    """Return the optimiser with two groups: model, and loss with another learning rate."""
     loss_parameters = [p for p in task.loss.parameters() if p.requires_grad]
     known = set(map(id, loss_parameters))
     model = [p for p in task.parameters() if p.requires_grad and id(p) not in known]
@@ -147,10 +159,9 @@ def optimizer(cfg: DictConfig, task: Any) -> Optimizer:
 
 
 def scheduler(cfg: DictConfig, optimiser: Optimizer, steps: int) -> LambdaLR:
-    """The model's learning rate follows the schedule, in epochs; that of the loss is constant."""
+    """Return the schedule of the model's learning rate; that of the loss is constant."""
     options: Any = targets.plain(cfg.optim.schedule)
     schedule = targets.find(options.pop("_target_"), cfg.get("trust"))
     epochs = cfg.trainer.epochs
-    schedule = functools.partial(schedule, **options)  # what instantiate makes is slow to call
-    factors = [lambda step: schedule(step / steps, epochs), lambda step: 1.0]
+    factors = [lambda step: schedule(step / steps, epochs, **options), lambda step: 1.0]
     return LambdaLR(optimiser, factors[: len(optimiser.param_groups)])

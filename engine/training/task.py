@@ -1,17 +1,17 @@
-"""A model and its loss as one module, so that the loss's own parameters (sigma) are moved,
-averaged over ranks, optimised and saved like the model's.
+"""Task: a model, its loss and its regularisers as one module.
 
-A benchmark whose step is more than `loss(model(input), target)` writes another class with the same
-six methods: select, forward, predict, terms, constant_keys, end_epoch.
+So the parameters of the loss (sigma) are moved, averaged over ranks, optimised and saved like those
+of the model. A benchmark whose step is more than `loss(model(input), target)` defines another class
+with the same methods: select, forward, predict, terms, scales, constant_keys, end_epoch.
 
-A GPU that is asked for a number waits for Python and Python for it. So `select` finds the rows of a
-batch that count while the batch is still on the host, and forward reads nothing back.
+Reading a scalar back synchronises the GPU. So `select` finds the samples of a batch that count
+while the batch is on the host, and forward reads nothing back.
 
-N: rows of the batch; D: label dimensions; W: the likelihood's width; in maps of h x w pixels, M:
-pixels that count.
+N: samples of the batch; D: label dimensions; W: the likelihood's width; F: feature width; M: pixels
+that count, in maps of h x w pixels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,64 +22,104 @@ from torch.nn import functional
 
 
 class Regression(nn.Module):
-    """loss(model(input), target), each sample with its weight if there are weights.
+    """loss(model(input), target) plus the regularisers.
 
     Arguments:
         model: a Regressor.
-        loss: a loss that owns a `likelihood`.
+        loss: loss(pred, target, weight) -> scalar. Its `likelihood`, if it has one, decodes the
+            predictions.
         weights: (samples,) one weight for each training sample, or None.
-        cached: the inputs are features already, so only the head is run.
+        cached: the inputs are features, so only the head is run.
+        regularizers: modules r(features (N, F), pred (N, D), target (N, D)) -> scalar, which is
+            added to the loss; {name: module}, or a list, named by class. `pred` is the decoded
+            point prediction. With several ranks, each sees its share of the batch.
     """
 
     weights: Tensor | None
 
-    def __init__(self, model: Any, loss: Any, weights: Tensor | None = None, cached: bool = False):
+    def __init__(
+        self,
+        model: Any,
+        loss: Any,
+        weights: Tensor | None = None,
+        cached: bool = False,
+        regularizers: Mapping[str, nn.Module] | Sequence[nn.Module] = (),
+    ):
         super().__init__()
         self.model, self.loss, self.cached = model, loss, cached
         self.register_buffer("weights", weights, persistent=False)
+        if not isinstance(regularizers, Mapping):
+            named = {type(r).__name__.lower(): r for r in regularizers}
+            if len(named) < len(regularizers):
+                raise ValueError("two regularizers of one class; give a dict {name: regularizer}")
+            regularizers = named
+        self.regularizers = nn.ModuleDict(regularizers)
+        self.regularizer_terms: dict[str, Tensor] = {}  # of the last batch
 
     def select(self, batch: dict) -> dict:
-        """A training batch before it is moved to the device -> with what forward wants to know."""
+        """Return a training batch, still on the host, with what `forward` needs."""
         return batch
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
-        """A training batch -> the mean loss of its N rows, and the raw predictions (N, W)."""
+        """Return the mean loss of a training batch and the raw predictions (N, W)."""
+        features, target = batch["input"], batch["target"]
         if self.cached:
-            pred = self.model.head(batch["input"])
+            pred = self.model.head(features)
+        elif self.regularizers:
+            pred, features = self.model(batch["input"], target, with_features=True)
         else:
-            pred = self.model(batch["input"], batch["target"])
-        return self.loss(pred, batch["target"], weight=self._weight(batch)), pred
+            pred = self.model(batch["input"], target)
+        weight = None if self.weights is None else self.weights[batch["meta"]["index"]]
+        loss = self.loss(pred, target, weight=weight)
+        return self.regularized(loss, features, pred, target), pred
+
+    def regularized(self, loss: Tensor, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
+        """Return the loss plus every regulariser, computed in float32."""
+        if not self.regularizers:
+            return loss
+        pred = self.decode(pred)
+        with torch.autocast(pred.device.type, enabled=False):
+            for name, regularizer in self.regularizers.items():
+                term = regularizer(features.float(), pred, target)
+                self.regularizer_terms[name] = term.detach()
+                loss = loss + term
+        return loss
+
+    def decode(self, pred: Tensor) -> Tensor:
+        """(N, W) -> (N, D) point predictions; without a likelihood, the predictions themselves."""
+        likelihood = getattr(self.loss, "likelihood", None)
+        return pred.float() if likelihood is None else likelihood.decode(pred.float())
 
     def predict(self, batch: dict) -> Tensor:
-        """(N, D) point predictions."""
-        pred = self.model.head(batch["input"]) if self.cached else self.model(batch["input"])
-        return self.loss.likelihood.decode(pred.float())
+        """Return (N, D) point predictions."""
+        return self.decode((self.model.head if self.cached else self.model)(batch["input"]))
 
     @torch.no_grad()
     def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
-        """What the loss is made of: for the log, and for the error if it is not finite."""
+        """Return the terms of the loss, for the log and for the error if it is not finite."""
         pred, target = pred.detach().float(), batch["target"]
         terms = {"pred_min": float(pred.min()), "pred_max": float(pred.max())}
         if hasattr(self.loss, "prior"):  # Theorem 1's two terms
             training = self.loss.training
-            self.loss.eval()  # looking must not push labels into a queue
+            self.loss.eval()  # must not push labels into a queue
             nll = -self.loss.likelihood.log_prob(target, pred)
             balance = self.loss.prior.log_evidence(self.loss.likelihood, pred, target)
             self.loss.train(training)
             terms |= {"nll": float(nll.mean()), "balance": float(balance.mean())}
+        terms |= {f"regularizer/{k}": float(v) for k, v in self.regularizer_terms.items()}
         return terms | self.scales()
 
     def scales(self) -> dict[str, float]:
-        """sigma (or another loss parameter), its mean where there is one per dimension."""
+        """Return sigma, or the likelihood's other scale; the mean if there is one per dimension."""
         likelihood = getattr(self.loss, "likelihood", None)
         symbol = getattr(likelihood, "symbol", None)
-        return (
-            {} if symbol is None else {symbol: float(getattr(likelihood, symbol).detach().mean())}
-        )
+        if symbol is None:
+            return {}
+        return {symbol: float(getattr(likelihood, symbol).detach().mean())}
 
     def implausible(self, report: Mapping[str, float], labels: NDArray) -> str | None:
-        """Why a report cannot be that of a model that has learnt: it is not even a number, or its
-        mean error is more than any guess within the training labels (N, D), or zero, would have."""
+        """Return why a model with this report has not learnt, or None: its mean error is NaN, or
+        more than any guess within the training labels (N, D), or zero, would have."""
         error = report.get("test/mae")
         low, high = float(np.nanmin(labels)), float(np.nanmax(labels))
         if error is None or error <= max(high - low, abs(low), abs(high)):
@@ -89,26 +129,23 @@ class Regression(nn.Module):
         )
 
     def constant_keys(self) -> set[str]:
-        """The keys of the state dict that training cannot change."""
+        """Return the keys of the state dict that training cannot change."""
         return {f"model.{key}" for key in self.model.constant_keys()}
 
     def end_epoch(self) -> None:
-        """Tell the parts that count epochs (FDS) that one is over."""
+        """Call `end_epoch` of the modules that count epochs (FDS)."""
         for module in self.modules():
             if module is not self and hasattr(module, "end_epoch"):
                 module.end_epoch()  # pyright: ignore[reportCallIssue]
 
-    def _weight(self, batch: dict) -> Tensor | None:
-        return None if self.weights is None else self.weights[batch["meta"]["index"]]
-
 
 class Dense(Regression):
-    """The same with a map (1, h, w) of labels for each input: every pixel that counts is a row.
+    """Regression of maps (1, h, w): every pixel that counts is a sample.
 
     Arguments:
         nearest: labels below it are missing or do not count.
         weights: (bins,) one weight for each label bin, looked up pixel by pixel.
-        bins_per_unit: bins of that table in a unit of the label.
+        bins_per_unit: bins of `weights` per unit of the label.
     """
 
     def __init__(
@@ -119,49 +156,54 @@ class Dense(Regression):
         bins_per_unit: float,
         weights: Tensor | None = None,
         cached: bool = False,
+        regularizers: Mapping[str, nn.Module] | Sequence[nn.Module] = (),
     ):
-        known = None if weights is None else weights.nan_to_num(nan=1.0)  # of bins without labels
-        super().__init__(model, loss, known, cached)
+        if weights is not None:
+            weights = weights.nan_to_num(nan=1.0)  # bins without labels
+        super().__init__(model, loss, weights, cached, regularizers)
         self.nearest, self.bins_per_unit = nearest, bins_per_unit
 
     def select(self, batch: dict) -> dict:
-        """With `rows` (M,), the indices of the pixels that count."""
-        return batch | {"rows": indices_where(batch["target"] >= self.nearest)}
+        """Add `pixels` (M,), the indices of the pixels that count."""
+        return batch | {"pixels": indices_where(batch["target"] >= self.nearest)}
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
-        """A training batch -> the mean loss of its M pixels, and the raw predictions (M, W)."""
+        """Return the mean loss over M pixels and the raw predictions (M, W)."""
+        batch = batch if "pixels" in batch else self.select(batch)
         run = self.model.head if self.cached else self.model
-        batch = batch if "rows" in batch else self.select(batch)
-        pred = self._rows(run(batch["input"], batch["target"]), batch)
-        target = self._rows(batch["target"], batch)
-        return self.loss(pred, target, weight=self._pixel_weight(target)), pred
+        if self.regularizers:
+            maps, features = run(batch["input"], batch["target"], with_features=True)
+            features = self._pixels(features, batch)
+        else:
+            maps = features = run(batch["input"], batch["target"])
+        pred, target = self._pixels(maps, batch), self._pixels(batch["target"], batch)
+        weight = None
+        if self.weights is not None:
+            bins = (target[:, 0].float() * self.bins_per_unit).long()
+            weight = self.weights[bins.clamp(max=len(self.weights) - 1)]
+        loss = self.loss(pred, target, weight=weight)
+        return self.regularized(loss, features, pred, target), pred
 
     def predict(self, batch: dict) -> Tensor:
-        """(N, 1, H, W) point predictions, bilinear at the target's size, corners aligned."""
-        pred = self.model.head(batch["input"]) if self.cached else self.model(batch["input"])
+        """Return (N, 1, H, W) point predictions, resized bilinearly to the target's size."""
+        pred = (self.model.head if self.cached else self.model)(batch["input"])
         n, width, *size = pred.shape
-        rows = pred.float().permute(0, 2, 3, 1).reshape(-1, width)
-        maps = self.loss.likelihood.decode(rows).reshape(n, 1, *size)
+        pixels = pred.float().permute(0, 2, 3, 1).reshape(-1, width)
+        maps = self.decode(pixels).reshape(n, 1, *size)
         size = batch["target"].shape[-2:]
         return functional.interpolate(maps, size, mode="bilinear", align_corners=True)
 
     def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
-        batch = batch if "rows" in batch else self.select(batch)
-        return super().terms({"target": self._rows(batch["target"], batch)}, pred)
+        batch = batch if "pixels" in batch else self.select(batch)
+        return super().terms({"target": self._pixels(batch["target"], batch)}, pred)
 
-    def _rows(self, maps: Tensor, batch: dict) -> Tensor:
+    def _pixels(self, maps: Tensor, batch: dict) -> Tensor:
         """(N, W, h, w) -> (M, W)."""
-        return maps.permute(0, 2, 3, 1).flatten(0, 2)[batch["rows"]]
-
-    def _pixel_weight(self, target: Tensor) -> Tensor | None:
-        if self.weights is None:
-            return None
-        bins = (target[:, 0].float() * self.bins_per_unit).long()
-        return self.weights[bins.clamp(max=len(self.weights) - 1)]
+        return maps.permute(0, 2, 3, 1).flatten(0, 2)[batch["pixels"]]
 
 
 def indices_where(mask: Tensor) -> Tensor:
-    """Where a mask is true, in its flattened form; ready to be moved to a GPU without a wait."""
+    """Return where a flattened mask is true, in pinned memory if there is a GPU."""
     found = mask.flatten().nonzero()[:, 0]
     host = found.device.type == "cpu" and torch.cuda.is_available()
     return found.pin_memory() if host else found

@@ -23,6 +23,7 @@ COMPUTED = {
     "sample_weight": "of what is fitted: how often each label occurs",
     "weights": "of a task: made from loss.weights",
     "cached": "of a task: features.mode",
+    "regularizers": "of a task: made from regularizer",
 }
 FORWARDS = {"losses.reweight.label_weights": bin_weights}  # hands its other settings on
 SETTINGS_OF = {"lds": smooth, "smoothing": smooth}  # settings in a mapping

@@ -64,7 +64,9 @@ def reproduce(bench: Bench) -> list[str]:
 class Traced(TinyNet):
     """A model that writes a file when it is used."""
 
-    def __init__(self, trace: str, outputs: int = 1, smoothing: Smoothing | None = None):
+    def __init__(
+        self, trace: str, outputs: int = 1, head: None = None, smoothing: Smoothing | None = None
+    ):
         super().__init__(outputs, smoothing=smoothing)
         self.trace = Path(trace)
 

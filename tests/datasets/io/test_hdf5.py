@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from datasets.io import hdf5
-from engine.features.table import FeatureTable, row_sums
 
 
 def virtual(file: h5py.File, name: str) -> None:
@@ -52,15 +51,3 @@ def test_an_array_is_in_the_file_or_refused(what: str, tmp_path: Path):
         with pytest.raises(ValueError, match=expected):
             hdf5.array(file, "a", "iu", chunk_bytes=1 << 20)
         np.testing.assert_array_equal(hdf5.array(file, "b", "iu"), [0, 1, 2])
-
-
-def test_features_that_are_elsewhere_are_refused(tmp_path: Path):
-    path = tmp_path / "train.h5"
-    features = np.ones((1, 4, 2), np.float32)
-    with h5py.File(path, "w") as file:
-        file["features"], file["sums"] = features, row_sums({"features": features[0]})[None]
-    assert len(FeatureTable(path, 4)) == 4
-    with h5py.File(path, "r+") as file:
-        file["target"] = h5py.SoftLink("/features")
-    with pytest.raises(ValueError, match=r"train\.h5: target is a soft link\. Remove .*train\.h5"):
-        FeatureTable(path, 4).__getitems__([(0, 0)])

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -161,9 +160,8 @@ def test_a_diverged_strength_is_excluded(bodies: Path, tmp_path: Path, monkeypat
 def test_cached_targets_match_their_view(bodies: Path, tmp_path: Path):
     """The features of a mirrored image are stored with the mirrored pose."""
     run(config(bodies, tmp_path, "ihmr/spin_rt", "features.views=2"))
-    (path,) = tmp_path.glob("features/*/train.h5")
-    with h5py.File(path) as file:
-        targets = np.array(file["target"])
+    (path,) = tmp_path.glob("features/*/train/target.npy")
+    targets = np.load(path)
     assert targets.shape[0] == 2
     assert not np.allclose(targets[0, :, :216], targets[1, :, :216])
 

@@ -207,7 +207,7 @@ def test_the_best_checkpoint_is_gone(faces: Path, tmp_path: Path):
     folder = Path(first["folder"])
     for name in ("metrics.json", "checkpoints/best.pt"):
         (folder / name).unlink()
-    with pytest.raises(FileNotFoundError, match=r"best\.pt: gone.*rerun=true"):
+    with pytest.raises(FileNotFoundError, match=r"best\.pt is missing.*rerun=true"):
         run(cfg)
     cfg.rerun = True
     assert run(cfg)["metrics"] == first["metrics"]

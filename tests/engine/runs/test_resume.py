@@ -104,4 +104,4 @@ def test_going_on_restores_sigma_its_optimiser_and_the_step(faces: Path, tmp_pat
     assert content["optimizer"]["state"][sigma]["step"] == 6  # its own moments are there
 
     done = run(cfg)
-    assert "going on from" in (Path(done["folder"]) / "train.log").read_text()
+    assert "resuming from" in (Path(done["folder"]) / "train.log").read_text()

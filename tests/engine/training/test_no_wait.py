@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from engine.training import build
-from engine.training.divergence import Health
+from engine.training.divergence import DivergenceCheck
 from models.depth import DepthNet
 from models.fds import FDS
 from models.hmr import LiteHMR
@@ -130,14 +130,14 @@ def test_models(name: str):
             model(images) if "hmr" in name else model(images, target)
 
 
-def test_the_loop_keeps_its_notes_on_the_device():
-    health = Health(Fabric(accelerator="cpu", devices=1), None, steps=10)
-    health.looks = False  # as on a GPU
+def test_the_divergence_check_stays_on_the_device():
+    check = DivergenceCheck(Fabric(accelerator="cpu", devices=1), None, steps=10)
+    check.every_step = False  # as on a GPU
     with FakeTensorMode():
-        health.broken = torch.empty((), device="cuda")
+        check.first_bad = torch.empty((), device="cuda")
         with Watched():
-            health.note(3, torch.empty((), device="cuda"), {}, torch.empty(6, 1, device="cuda"))
-        assert health.broken.device.type == "cuda"
+            check.record(3, torch.empty((), device="cuda"), {}, torch.empty(6, 1, device="cuda"))
+        assert check.first_bad.device.type == "cuda"
 
 
 @pytest.mark.parametrize("wait", ["a number", "a mask", "a list", "a copy", "a look"])

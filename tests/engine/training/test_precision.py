@@ -10,12 +10,12 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision, Precision
-from tests.engine.test_no_wait import samples, task
 
 from engine.benchmarks.bodies.task import MeshRecovery
 from engine.runs.run import labels_in_full
 from models.fds import FDS
 from tests.engine import tiny, tiny_bodies
+from tests.engine.training.test_no_wait import samples, task
 
 AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 ROWS = {

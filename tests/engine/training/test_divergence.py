@@ -1,7 +1,7 @@
-"""A run that breaks is stopped, and nothing of a broken step is ever saved.
+"""A run whose loss or parameters are not finite stops, and nothing of that step is saved.
 
-On a CPU every step is looked at; a GPU would wait, so there the loop looks where it logs and
-before it saves. The tests make it do so on a CPU.
+On a CPU every step is checked. On a GPU the check would synchronise, so it runs when something is
+logged and before a checkpoint is written; the tests make a CPU do the same.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.runs.run import run
-from engine.training.divergence import Health
+from engine.training.divergence import DivergenceCheck
 from engine.training.loop import Loop
 from tests.engine.tiny import config
 
@@ -19,24 +19,24 @@ STEPS = 4  # in an epoch
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop of a GPU."""
-    init = Health.__init__
+    """Check as on a GPU."""
+    init = DivergenceCheck.__init__
 
-    def patched(self: Health, *args) -> None:
+    def patched(self: DivergenceCheck, *args) -> None:
         init(self, *args)
-        self.looks = False
+        self.every_step = False
 
-    monkeypatch.setattr(Health, "__init__", patched)
+    monkeypatch.setattr(DivergenceCheck, "__init__", patched)
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The loss of this step, counted from zero over the epochs, is not a number."""
-    note = Health.note
+    record = DivergenceCheck.record
 
-    def patched(self: Health, step: int, loss: torch.Tensor, *others):
-        return note(self, step, loss * (torch.nan if step == number else 1), *others)
+    def patched(self: DivergenceCheck, step: int, loss: torch.Tensor, *others):
+        return record(self, step, loss * (torch.nan if step == number else 1), *others)
 
-    monkeypatch.setattr(Health, "note", patched)
+    monkeypatch.setattr(DivergenceCheck, "record", patched)
 
 
 def tiny(faces: Path, tmp_path: Path, *overrides: str):
@@ -49,7 +49,7 @@ def saved(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_on_a_cpu_it_stops_at_once(number, faces: Path, tmp_path: Path, monkeypatch):
+def test_a_cpu_stops_at_once(number, faces: Path, tmp_path: Path, monkeypatch):
     break_at(monkeypatch, number)
     with pytest.raises(FloatingPointError, match=rf"epoch 0, step {number}: loss=.*pred_min=.*lr"):
         run(tiny(faces, tmp_path, "log.every=1000", "trainer.checkpoint_every=1"))
@@ -57,7 +57,7 @@ def test_on_a_cpu_it_stops_at_once(number, faces: Path, tmp_path: Path, monkeypa
 
 
 @pytest.mark.usefixtures("later")
-def test_it_is_seen_where_the_loop_logs(faces: Path, tmp_path: Path, monkeypatch):
+def test_a_gpu_stops_when_it_logs(faces: Path, tmp_path: Path, monkeypatch):
     break_at(monkeypatch, 1)
     found = r"epoch 0, step 1 \(1 steps later\): loss=.*pred_min=.*pred_max="
     with pytest.raises(FloatingPointError, match=found):
@@ -67,7 +67,7 @@ def test_it_is_seen_where_the_loop_logs(faces: Path, tmp_path: Path, monkeypatch
 
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize("every", [0, 2])
-def test_it_is_seen_before_a_checkpoint_is_written(every, faces: Path, tmp_path: Path, monkeypatch):
+def test_a_gpu_stops_before_it_saves(every, faces: Path, tmp_path: Path, monkeypatch):
     """In the second epoch: the first one's checkpoint stays what it was."""
     break_at(monkeypatch, STEPS + 1)
     written = []
@@ -97,7 +97,7 @@ def test_an_overflow_in_the_last_step_is_not_saved(every, faces: Path, tmp_path:
 
 
 @pytest.mark.usefixtures("later")
-def test_looking_later_changes_no_number(faces: Path, tmp_path: Path, monkeypatch):
+def test_a_later_check_changes_no_number(faces: Path, tmp_path: Path, monkeypatch):
     late = run(tiny(faces, tmp_path / "late"))
     monkeypatch.undo()
     assert run(tiny(faces, tmp_path / "now"))["metrics"] == late["metrics"]
