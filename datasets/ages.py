@@ -1,27 +1,27 @@
-"""Faces and ages: IMDB-WIKI-DIR, AgeDB-DIR and UTKFace-DIR are one class and three CSV files.
+"""Faces and ages: IMDB-WIKI-DIR, AgeDB-DIR, UTKFace-DIR and any CSV with the same columns.
 
-A CSV has the columns age, path, split: the age in years, the image's path below the data folder,
-and train, val or test. It is checked once, when it is read; errors name the file and the line.
-S is the side of the image in pixels, N the number of images of a split.
+A CSV has the columns age (years), path (of the image, below the data folder) and split (train, val
+or test). S is the side of the image in pixels, N the number of images of a split.
 """
 
 import csv as csv_format
 import hashlib
 import io
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from datasets.io import images, store
-from datasets.io.files import atomic_write
+from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate
 from datasets.io.manifest import manifest
+
+if TYPE_CHECKING:
+    from datasets.io.store import Store
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
@@ -38,9 +38,13 @@ class Row(NamedTuple):
 class AgeDataset(Dataset):
     """{"input": (3, S, S) float32 in [-1, 1], "target": (1,) float32 years, "meta": {"index": i}}.
 
-    `augment` (random crop with padding S / 14, mirror) is for the train split only unless said
-    otherwise. With a packed store (`pack`) the image files themselves are not needed; where they
-    are there, they must be those that were packed. No image of over `max_pixels` is decoded.
+    Arguments:
+        csv, root: the CSV and the folder that its paths start from.
+        split: train, val or test.
+        size: S.
+        augment: random crop with padding S / 14 and mirror; by default for the train split only.
+        store: a packed store (`pack`), read instead of the image files.
+        max_pixels: limit on the size of an image file.
     """
 
     def __init__(
@@ -51,37 +55,39 @@ class AgeDataset(Dataset):
         size: int,
         augment: bool | None = None,
         store: str | Path | None = None,
-        max_pixels: int = images.MAX_PIXELS,
+        max_pixels: int = MAX_PIXELS,
     ):
         if split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
+            raise ValueError(f"Unknown split {split!r}; choose from {', '.join(SPLITS)}.")
         rows = read_csv(csv)
-        chosen = [(number, row) for number, row in enumerate(rows) if row.split == split]
+        chosen = [number for number, row in enumerate(rows) if row.split == split]
         if not chosen:
             found = dict(Counter(row.split for row in rows))
             raise ValueError(
-                f"{csv}: expected rows with split {split!r}, got {found or 'no rows at all'}. Make "
-                f"the splits with scripts/prepare_age.py."
+                f"{csv}: expected rows with split {split!r}, got {found}. Make the splits with "
+                "scripts/prepare_age.py."
             )
         self.size, self.max_pixels = size, max_pixels
         self.augment = split == "train" if augment is None else augment
         self.padding = round(size / 14)  # 16 at 224 px
-        self.labels = np.array([[row.age] for _, row in chosen], np.float32)  # (N, 1)
-        self._numbers = [number for number, _ in chosen]
-        self._store = open_store(store, csv, root, size) if store is not None else None
-        self._files = (
-            [] if self._store is not None else locate(csv, root, [row for _, row in chosen])
-        )
+        self.labels = np.array([[rows[number].age] for number in chosen], np.float32)  # (N, 1)
+        self._numbers, self._store, self._files = chosen, None, []
+        if store is not None:
+            self._store = open_store(store, csv, root, size)
+        else:
+            self._files = image_files(csv, root, [rows[number] for number in chosen])
 
     @classmethod
     def labels_of(cls, split: str, csv: str | Path, **_: Any) -> np.ndarray:
-        """(N, 1) ages of a split, from the CSV alone; other settings are not looked at."""
+        """(N, 1) ages of a split, without reading images."""
         return np.array([[row.age] for row in read_csv(csv) if row.split == split], np.float32)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> dict:
+        from datasets.io import images  # imported late: a finished run reads no image
+
         image = self.image(index)
         if self.augment:
             image = images.augment(image, self.padding)
@@ -93,6 +99,8 @@ class AgeDataset(Dataset):
 
     def image(self, index: int) -> np.ndarray:
         """(S, S, 3) uint8 RGB, before augmentation."""
+        from datasets.io import images
+
         if self._store is None:
             file = self._files[index]
             return images.decode(images.read_bytes(file), self.size, file, self.max_pixels)
@@ -108,7 +116,7 @@ class AgeDataset(Dataset):
         store: str | Path | None = None,
         **_: Any,
     ) -> str:
-        """Changes with the images, of all splits."""
+        """Return a digest of the images of all splits."""
         if not Path(csv).is_file():
             return "missing"
         if store is not None:
@@ -117,130 +125,102 @@ class AgeDataset(Dataset):
         return manifest(files, content, (csv_key(csv), str(root)))
 
 
-def read_csv(csv: str | Path) -> list[Row]:
-    """All rows of an age CSV, checked."""
+def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
+    """Return the rows of an age CSV, checked; other columns are ignored.
+
+    root: for a CSV that is still to be prepared. Absolute paths below it are accepted and become
+    relative, and without a split column every split is empty.
+    """
     csv = Path(csv)
     if not csv.is_file():
         raise FileNotFoundError(f"{csv}: no such CSV. Make it with scripts/prepare_age.py.")
+    needed = COLUMNS if root is None else COLUMNS[:2]
+    rows = []
     try:
-        return _rows(csv)
+        with csv.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv_format.reader(file)
+            header = next(reader, [])
+            if not set(needed) <= set(header):
+                raise ValueError(
+                    f"{csv}: expected the columns {', '.join(needed)}; got {_short(header)}."
+                )
+            for cells in reader:
+                where = f"{csv}, line {reader.line_num}"
+                if len(cells) != len(header):
+                    raise ValueError(
+                        f"{where}: expected {len(header)} cells, got {len(cells)}: {_short(cells)}."
+                    )
+                row = dict(zip(header, cells, strict=True))
+                path = row["path"] if root is None else _below(row["path"], root)
+                _check(where, row["age"], path, row.get("split"))
+                found = float(row["age"]), path, row.get("split", "")
+                rows.append(Row(reader.line_num, *found))
+            if not rows:
+                raise ValueError(f"{csv}: expected rows, got none.")
     except (UnicodeDecodeError, csv_format.Error) as error:
         raise ValueError(
-            f"{csv}: expected text with the columns {', '.join(COLUMNS)}, got a file of another "
+            f"{csv}: expected text with the columns {', '.join(needed)}, got a file of another "
             f"kind ({type(error).__name__}). Make it with scripts/prepare_age.py overwrite=true."
         ) from None
-
-
-def _rows(csv: Path) -> list[Row]:
-    with csv.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv_format.reader(file)
-        header = next(reader, [])
-        if sorted(header) != sorted(COLUMNS):
-            missing, extra = set(COLUMNS) - set(header), set(header) - set(COLUMNS)
-            raise ValueError(
-                f"{csv}: expected the columns {', '.join(COLUMNS)}; got {_short(header)} "
-                f"(missing: {sorted(missing)}, extra: [{_short(sorted(extra))}]). A pandas index "
-                f"is left out with to_csv(..., index=False)."
-            )
-        age, path, split = (header.index(name) for name in COLUMNS)
-        rows = []
-        for cells in reader:
-            where = f"{csv}, line {reader.line_num}"
-            if len(cells) != len(COLUMNS):
-                raise ValueError(f"{where}: expected 3 cells, got {len(cells)}: {_short(cells)}.")
-            _check(where, cells[age], cells[path], cells[split])
-            rows.append(Row(reader.line_num, float(cells[age]), cells[path], cells[split]))
     return rows
 
 
 def _short(cells: Sequence[str]) -> str:
-    """Cells as an error shows them; those of a file of another kind can be very long."""
+    """Return cells for an error message, at most 80 characters."""
     shown = repr(", ".join(cells))
     return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
-def _check(where: str, age: str, path: str, split: str) -> None:
+def _below(path: str, root: Path) -> str:
+    """Return an absolute path relative to root, if it lies below it."""
+    for folder in (root.absolute(), root.resolve()):
+        if Path(path).is_relative_to(folder):
+            return Path(path).relative_to(folder).as_posix()
+    return path
+
+
+def _check(where: str, age: str, path: str, split: str | None) -> None:
     try:
         years = float(age)
     except ValueError:
         years = math.nan
     if not 0 <= years <= MAX_AGE:
-        raise ValueError(
-            f"{where}: expected an age in 0..{MAX_AGE} years, got {age!r}. Fix the row."
-        )
-    if split not in SPLITS:
-        raise ValueError(
-            f"{where}: expected split {' or '.join(SPLITS)}, got {split!r}. Fix the row."
-        )
+        raise ValueError(f"{where}: expected an age in 0..{MAX_AGE} years, got {age!r}.")
+    if split is not None and split not in SPLITS:
+        raise ValueError(f"{where}: expected split {' or '.join(SPLITS)}, got {split!r}.")
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts:
         raise ValueError(
-            f"{where}: expected a path below the data folder, got {path!r}, which leaves it. Paths "
-            f"are relative to root and hold no '..'."
+            f"{where}: expected a path below the data folder, got {path!r}. Paths are relative to "
+            "root and contain no '..'."
         )
 
 
 def write_csv(
     csv: Path, ages: Sequence[float], paths: Sequence[str], splits: Sequence[str]
 ) -> None:
-    """Write N ages, paths and splits in their order, checked as when read; whole or not at all."""
-    for line, row in enumerate(zip(ages, paths, splits, strict=True), start=2):
-        _check(f"{csv}, line {line} to be", str(row[0]), row[1], row[2])
+    """Write N ages, paths and splits atomically, with the checks of `read_csv`."""
     text = io.StringIO(newline="")
     writer = csv_format.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(
-        (f"{age:g}", path, split) for age, path, split in zip(ages, paths, splits, strict=True)
-    )
+    for line, (age, path, split) in enumerate(zip(ages, paths, splits, strict=True), start=2):
+        _check(f"{csv}, line {line}", str(age), path, split)
+        writer.writerow((f"{age:g}", path, split))
     with atomic_write(csv) as file:
         file.write(text.getvalue().encode())
 
 
-def locate(csv: str | Path, root: str | Path, rows: Sequence[Row]) -> list[Path]:
-    """The rows' files, each known to exist and to lie inside `root`, links followed.
-
-    Every folder is listed once, which is faster than asking for 190,000 files one by one.
-    """
-    root = Path(root).resolve()
-    listings: dict[Path, dict[str, bool]] = {}
-    files = []
-    for row in rows:
-        file = root / row.path
-        if file.parent not in listings:
-            listings[file.parent] = _listing(file.parent, root)
-        inside = listings[file.parent].get(file.name)
-        if inside is None:
-            raise FileNotFoundError(
-                f"{csv}, line {row.line}: no such image {file}. Unpack the images below {root}, or "
-                f"take the row out of the CSV (scripts/prepare_age.py drop_missing=true)."
-            )
-        if not inside:
-            raise ValueError(
-                f"{csv}, line {row.line}: {row.path!r} is a link that leaves the data folder "
-                f"{root}. Set root to the folder that really holds the images."
-            )
-        files.append(file)
-    return files
+def image_files(csv: str | Path, root: str | Path, rows: Sequence[Row]) -> list[Path]:
+    """Return the rows' files, checked to exist inside `root`."""
+    paths = [row.path for row in rows]
+    return locate(Path(root), paths, lambda i: f"{csv}, line {rows[i].line}", inside=True)
 
 
-def _listing(folder: Path, root: Path) -> dict[str, bool]:
-    """The files of a folder (none if there is no folder), each with whether it is inside root."""
-    if not folder.is_dir():
-        return {}
-    inside = folder.resolve().is_relative_to(root)
-    with os.scandir(folder) as entries:
-        return {
-            entry.name: inside
-            and (not entry.is_symlink() or Path(entry.path).resolve().is_relative_to(root))
-            for entry in entries
-            if entry.is_file()
-        }
+def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> "Store":
+    """Open a packed store, checked against this size, CSV and the image files that exist."""
+    from datasets.io.store import Store
 
-
-def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> store.Store:
-    """The packed store at `path`, known to be made at this size from this CSV, and from the images
-    that are there, if they are."""
-    packed = store.Store(path, csv_key(csv), size)
+    packed = Store(path, csv_key(csv), size)
     packed.check_sources([f"{root}/{row.path}" for row in read_csv(csv)])
     return packed
 
@@ -250,13 +230,15 @@ def pack(
     root: str | Path,
     path: str | Path,
     size: int,
-    progress: store.Progress = iter,
-    say: Callable[[str], None] = print,
-    max_pixels: int = images.MAX_PIXELS,
-) -> store.Store:
-    """Pack the images of all splits of a CSV at S px; restartable."""
-    files = locate(csv, root, read_csv(csv))
-    return store.write(path, files, csv_key(csv), size, progress, say, max_pixels)
+    progress: Progress = iter,
+    log: Callable[[str], None] = print,
+    max_pixels: int = MAX_PIXELS,
+) -> "Store":
+    """Pack the images of all splits of a CSV at S px; an interrupted run resumes."""
+    from datasets.io import store
+
+    files = image_files(csv, root, read_csv(csv))
+    return store.write(path, files, csv_key(csv), size, progress, log, max_pixels)
 
 
 def csv_key(csv: str | Path) -> str:

@@ -1,7 +1,7 @@
-"""The square crop around a person, and what a turn or a mirror image does to its labels.
+"""Square crops around a person, and their labels under rotation and mirroring.
 
-SPIN's conventions: a box of 200 * scale pixels around `center` becomes S x S; a turn by `rotation`
-degrees and then a mirror act alike on pixels, keypoints, 3-D joints and the root's orientation.
+SPIN's conventions: a box of 200 * scale pixels around `center` becomes S x S. Pixels, keypoints,
+3-D joints and the root's orientation are rotated by `rotation` degrees and then mirrored.
 
 J: joints; M = diag(-1, 1, 1), the mirror.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# Left and right change places: SMPL's joints, OpenPose's 25, and the 24 of ground truth.
+# Left and right are swapped: SMPL's joints, OpenPose's 25, and the 24 of ground truth.
 FLIP_POSE = [0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10, 12, 14, 13, 15, 17, 16, 19, 18, 21, 20, 23, 22]
 FLIP_24 = [5, 4, 3, 2, 1, 0, 11, 10, 9, 8, 7, 6, 12, 13, 14, 15, 16, 17, 18, 19, 21, 20, 23, 22]
 FLIP_25 = [0, 1, 5, 6, 7, 2, 3, 4, 8, 12, 13, 14, 9, 10, 11, 16, 15, 18, 17, 22, 23, 24, 19, 20, 21]
@@ -22,7 +22,7 @@ MIRROR = np.diag([-1.0, 1.0, 1.0]).astype(np.float32)
 
 
 class View(NamedTuple):
-    """One way to look at a sample."""
+    """Augmentation of a sample."""
 
     flip: bool = False
     gain: tuple[float, ...] = (1.0, 1.0, 1.0)  # of each colour
@@ -30,8 +30,8 @@ class View(NamedTuple):
     scale: float = 1.0
 
 
-def draw_view(turned: float) -> View:
-    """SPIN's augmentation, which turns this share; the draws come from torch's generator."""
+def random_view(turned: float) -> View:
+    """Sample SPIN's augmentation, which rotates this share, from torch's generator."""
     uniform, normal = torch.rand(5).tolist(), torch.randn(2).tolist()
     return View(
         flip=uniform[0] < 0.5,
@@ -51,11 +51,11 @@ def affine(center: NDArray, scale: float, rotation: float, size: int) -> NDArray
 def crop(
     image: NDArray, center: NDArray, scale: float, view: View, size: int, one_warp: bool = False
 ) -> NDArray:
-    """(H, W, 3) uint8 -> (S, S, 3) uint8; what lies outside the image is black.
+    """(H, W, 3) uint8 -> (S, S, 3) uint8; outside the image it is black.
 
-    A large box is cut out at a multiple of S and averaged down, so that no pixel is skipped, and
-    what is cut out is mirrored. With `one_warp`, both are one interpolation, as in MMHuman3D; a
-    mirrored picture is then a pixel further to the right, where its keypoints are.
+    A large box is cut out at a multiple of S, averaged down and then mirrored. With `one_warp` all
+    is one interpolation, as in MMHuman3D; a mirrored image is then one pixel further to the right,
+    as its keypoints are.
     """
     times = 1 if one_warp else max(1, int(200 * scale * view.scale / size))
     matrix = affine(center, scale * view.scale, view.rotation, times * size)
@@ -70,7 +70,7 @@ def crop(
 
 
 def crop_keypoints(keypoints: NDArray, center: NDArray, scale: float, view: View) -> NDArray:
-    """(49, 3) pixels and confidence -> the same in the crop, whose sides are -1 and 1."""
+    """(49, 3) pixels and confidence -> the same in the crop, which spans [-1, 1]."""
     matrix = affine(center, scale * view.scale, view.rotation, 2)
     moved = keypoints.copy()
     moved[:, :2] = keypoints[:, :2] @ matrix[:, :2].T + matrix[:, 2] - 1
@@ -81,7 +81,7 @@ def crop_keypoints(keypoints: NDArray, center: NDArray, scale: float, view: View
 
 
 def turn_joints(joints: NDArray, view: View) -> NDArray:
-    """(24, 4) metres and confidence -> the same as the crop shows them."""
+    """(24, 4) metres and confidence -> the same in the view."""
     moved = joints.copy()
     moved[:, :2] = joints[:, :2] @ _turn(view.rotation).T
     if view.flip:
@@ -91,13 +91,13 @@ def turn_joints(joints: NDArray, view: View) -> NDArray:
 
 
 def turn_pose(rotations: NDArray, view: View) -> NDArray:
-    """(24, 3, 3) -> the same as the crop shows them: the root turns, a mirror is M R M."""
+    """(24, 3, 3) -> the same in the view: the root is rotated, a mirror image is M R M."""
     moved = rotations.copy()
     moved[0, :2] = _turn(view.rotation) @ rotations[0, :2]
     return MIRROR @ moved[FLIP_POSE] @ MIRROR if view.flip else moved
 
 
 def _turn(degrees: float) -> NDArray:
-    """(2, 2), counter-clockwise as seen, where y points down."""
+    """(2, 2) counter-clockwise rotation in image coordinates, where y points down."""
     cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     return np.array([[cosine, sine], [-sine, cosine]], np.float32)

@@ -1,11 +1,11 @@
-"""Depth maps: what is done to an image and its depth together, and the bins of NYUD2-DIR.
+"""Depth maps: transforms of an image and its depth together, and the bins of NYUD2-DIR.
 
-Everything that moves pixels (scale the short side to 240, mirror, rotate, cut out the centre) is
-one affine map from the output's pixels to the file's, so each array is sampled once: the image
-bilinearly, the depth at the nearest pixel. Everything that changes colours (lighting, brightness,
-contrast, saturation, normalisation) is affine in RGB, so it is one 3 x 4 matrix.
+Training samples each array once: scaling the short side to 240, mirror, rotation and centre crop
+are one affine map from output to file pixels (image bilinear, depth nearest), and all colour
+changes are one 3 x 4 matrix. Evaluation, and training with `resampling="released"`, follow the
+released code step by step: PIL resizes, SciPy rotates by a spline of order 2.
 
-H, W: the crop that the network sees, 228 x 304; h, w: the size of a depth map; B: depth bins.
+H, W: the network's input, 228 x 304; h, w: the size of a depth map; B: depth bins.
 """
 
 import math
@@ -13,10 +13,13 @@ import math
 import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.ndimage import rotate
 
 SHORT_SIDE = 240
 CROP = (228, 304)  # H, W
-BINS, BINS_PER_METRE, FIRST_BIN = 100, 10, 7  # nothing under 0.7 m counts
+BINS, BINS_PER_METRE, FIRST_BIN = 100, 10, 7  # depths under 0.7 m are ignored
 NEAREST = FIRST_BIN / BINS_PER_METRE
 ANGLE = 5.0  # degrees
 JITTER, LIGHTING = 0.4, 0.1
@@ -32,10 +35,10 @@ _LIGHTS = _AXES * np.array([0.2175, 0.0188, 0.0045])
 
 def placement(
     source: tuple[int, int], out: tuple[int, int], angle: float = 0.0, mirror: bool = False
-) -> np.ndarray:
-    """(2, 3): pixels (x, y, 1) of an output of size `out`, which shows the crop, -> of the source.
+) -> NDArray:
+    """(2, 3): the affine map from pixels (x, y, 1) of the crop at size `out` to source pixels.
 
-    The source (height, width) is scaled to a short side of 240 and turned about its centre first.
+    The source (height, width) is scaled to a short side of 240 and rotated about its centre.
     """
     scale = min(source) / SHORT_SIDE  # source pixels per pixel of the scaled frame
     step_x, step_y = CROP[1] / out[1] * scale, CROP[0] / out[0] * scale
@@ -43,29 +46,29 @@ def placement(
     turn = np.array([[cos, -sin], [sin, cos]])
     grow = np.diag([-step_x if mirror else step_x, step_y])
     linear = turn @ grow
-    middle_out = np.array([(out[1] - 1) / 2, (out[0] - 1) / 2])
-    middle_source = np.array([(source[1] - 1) / 2, (source[0] - 1) / 2])
-    return np.column_stack([linear, middle_source - linear @ middle_out])
+    centre_out = np.array([(out[1] - 1) / 2, (out[0] - 1) / 2])
+    centre_source = np.array([(source[1] - 1) / 2, (source[0] - 1) / 2])
+    return np.column_stack([linear, centre_source - linear @ centre_out])
 
 
-def sample(array: np.ndarray, out: tuple[int, int], where: np.ndarray, nearest: bool) -> np.ndarray:
-    """(., .) or (., ., 3) -> (h, w) or (h, w, 3); beyond the source it is black, or depth zero."""
+def sample(array: NDArray, out: tuple[int, int], where: NDArray, nearest: bool) -> NDArray:
+    """(., .) or (., ., 3) -> (h, w) or (h, w, 3); outside the source it is zero."""
     how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
     return cv2.warpAffine(array, where, (out[1], out[0]), flags=how | cv2.WARP_INVERSE_MAP)
 
 
-def random_colours(mean: np.ndarray) -> np.ndarray:
+def random_colours(mean: NDArray) -> NDArray:
     """(3, 4): lighting, then brightness, contrast and saturation in a random order.
 
-    `mean` (3,) is the image's mean colour in [0, 1]. Draws come from torch's generator.
+    `mean` (3,) is the image's mean colour in [0, 1]. Sampled from torch's generator.
     """
     steps = torch.randperm(3).tolist()
     amounts = (1 + JITTER * (2 * torch.rand(3) - 1)).tolist()
     matrix = np.eye(3, 4)  # of (r, g, b, 1)
     matrix[:, 3] = _LIGHTS @ (LIGHTING * torch.randn(3)).numpy()
     for step, amount in zip(steps, amounts, strict=True):
-        grey = _GREY @ matrix  # (4,): each pixel's grey
-        matrix *= amount  # brightness, or the part that stays
+        grey = _GREY @ matrix  # (4,): grey value of a pixel
+        matrix *= amount
         if step == 1:  # contrast: towards the mean grey
             matrix[:, 3] += (1 - amount) * (grey[:3] @ mean + grey[3])
         elif step == 2:  # saturation: towards each pixel's grey
@@ -73,7 +76,7 @@ def random_colours(mean: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def to_tensor(image: np.ndarray, colours: np.ndarray | None = None) -> torch.Tensor:
+def to_tensor(image: NDArray, colours: NDArray | None = None) -> torch.Tensor:
     """(H, W, 3) uint8 RGB -> (3, H, W) float32 with ImageNet's mean and standard deviation."""
     matrix = np.eye(3, 4) if colours is None else colours
     matrix = np.column_stack([matrix[:, :3] / 255, matrix[:, 3] - _MEAN]) / _STD[:, None]
@@ -84,42 +87,88 @@ def to_tensor(image: np.ndarray, colours: np.ndarray | None = None) -> torch.Ten
     return torch.from_numpy(planes)
 
 
-def to_image(tensor: torch.Tensor) -> np.ndarray:
-    """The inverse of `to_tensor`: (3, H, W) -> (H, W, 3) uint8."""
+def to_image(tensor: torch.Tensor) -> NDArray:
+    """Invert `to_tensor`: (3, H, W) -> (H, W, 3) uint8."""
     values = tensor.float().cpu().numpy().transpose(1, 2, 0) * _STD + _MEAN
     return (values.clip(0, 1) * 255).round().astype(np.uint8)
 
 
-def bins_of(depth: np.ndarray) -> np.ndarray:
+def released_image(image: NDArray, angle: float = 0.0, mirror: bool = False) -> NDArray:
+    """(., ., 3) uint8 -> (H, W, 3), by the steps of the released code."""
+    return _centre(_turn(_short_side(image, Image.Resampling.BILINEAR), angle, mirror))
+
+
+def released_depth(
+    depth: NDArray, out: tuple[int, int] = CROP, angle: float = 0.0, mirror: bool = False
+) -> NDArray:
+    """(., .) as stored -> (h, w), by the steps of the released code."""
+    crop = _centre(_turn(_short_side(depth, Image.Resampling.NEAREST), angle, mirror))
+    return crop if out == CROP else _resize(crop, out, Image.Resampling.BICUBIC)
+
+
+def _short_side(array: NDArray, how: Image.Resampling) -> NDArray:
+    """Scale the short side to 240; the long side is rounded down."""
+    height, width = array.shape[:2]
+    if min(height, width) == SHORT_SIDE:
+        return array
+    long_side = int(SHORT_SIDE * max(height, width) / min(height, width))
+    size = (long_side, SHORT_SIDE) if width < height else (SHORT_SIDE, long_side)
+    return _resize(array, size, how)
+
+
+def _resize(array: NDArray, size: tuple[int, int], how: Image.Resampling) -> NDArray:
+    return np.asarray(Image.fromarray(array).resize((size[1], size[0]), how))
+
+
+def _turn(array: NDArray, angle: float, mirror: bool) -> NDArray:
+    array = array[:, ::-1] if mirror else array
+    return rotate(array, angle, reshape=False, order=2) if angle else array
+
+
+def _centre(array: NDArray) -> NDArray:
+    """Cut out the crop; outside the array it is zero."""
+    crop = np.zeros((*CROP, *array.shape[2:]), array.dtype)
+    # Python's round goes to the even number, so an odd margin may lie on either side.
+    starts = [round((have - want) / 2) for have, want in zip(array.shape, CROP, strict=False)]
+    source = tuple(slice(max(0, s), max(0, s + n)) for s, n in zip(starts, CROP, strict=True))
+    part = array[source]
+    target = tuple(
+        slice(max(0, -s), max(0, -s) + n) for s, n in zip(starts, part.shape, strict=False)
+    )
+    crop[target] = part
+    return crop
+
+
+def bins_of(depth: NDArray) -> NDArray:
     """min(floor(10 depth), 99), the product in float32 so that 0.7 m opens bin 7: same shape."""
     position = np.asarray(depth, np.float32) * np.float32(BINS_PER_METRE)
     return np.minimum(position.astype(np.int64), BINS - 1)
 
 
-def histogram(depth: np.ndarray) -> np.ndarray:
-    """(B,) pixels of each bin; those under 0.7 m, which are missing or too near, do not count."""
+def histogram(depth: NDArray) -> NDArray:
+    """(B,) pixels of each bin; those under 0.7 m, missing or too near, are ignored."""
     counts = np.bincount(bins_of(depth).ravel(), minlength=BINS)
     counts[:FIRST_BIN] = 0
     return counts
 
 
-def bin_centers() -> np.ndarray:
+def bin_centers() -> NDArray:
     """(B,) metres."""
     return (np.arange(BINS) + 0.5) / BINS_PER_METRE
 
 
-def balanced_mask(bins: np.ndarray, seed: int) -> np.ndarray:
-    """uint8 of the shape of `bins`: as many pixels of every bin 7..99 as the rarest of them has.
+def balanced_mask(bins: NDArray, seed: int) -> NDArray:
+    """uint8 of the shape of `bins`: as many pixels of every bin 7..99 as the rarest has.
 
-    Bins without any pixel stay empty. Pixels are drawn without replacement.
+    Empty bins stay empty. Pixels are sampled without replacement.
     """
     flat = bins.ravel()
     counts = np.bincount(flat, minlength=BINS)[FIRST_BIN:]
     if not counts.any():
-        raise ValueError(f"expected depths of at least {NEAREST} m, got none: nothing to balance")
+        raise ValueError(f"Expected depths of at least {NEAREST} m, got none: nothing to balance.")
     least = counts[counts > 0].min()
     rng = np.random.default_rng(seed)
-    order = np.argsort(flat, kind="stable")  # the pixels of one bin after those of another
+    order = np.argsort(flat, kind="stable")
     starts = np.searchsorted(flat[order], np.arange(BINS + 1))
     mask = np.zeros(flat.shape, np.uint8)
     for bin in np.flatnonzero(counts) + FIRST_BIN:

@@ -1,6 +1,6 @@
 """People and their poses: SPIN's npz files with static fits for training, 3DPW for the test.
 
-A sample's target is one row of numbers, FIELDS side by side; `split_target` takes it apart.
+A target is a vector of T numbers, the FIELDS one after the other; `split_target` separates them.
 """
 
 import re
@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from datasets import crops
 from datasets.io import images
-from datasets.io.arrays import MAX_BYTES
+from datasets.io.files import MAX_BYTES, MAX_PIXELS
 from datasets.io.manifest import manifest
 from datasets.io.people import People, check_poses, pose_table, read_names, read_people
 
@@ -41,9 +41,7 @@ def split_target(rows: Array) -> dict[str, Array]:
 
 
 def plausible_shape(true: dict[str, torch.Tensor]) -> torch.Tensor:
-    """(N, 10) of `split_target`: zero for a fit that is implausible, as SPIN trains; whether a fit
-    reprojects well is asked of it as it is.
-    """
+    """(N, 10): the shapes of `split_target`, zero for implausible fits, as SPIN trains."""
     wild = (true["shape"].abs() > 3).any(1, keepdim=True) & (true["has_fit"] > 0)
     return torch.where(wild, 0, true["shape"])
 
@@ -51,23 +49,23 @@ def plausible_shape(true: dict[str, torch.Tensor]) -> torch.Tensor:
 class BodyDataset(Dataset):
     """{"input": (3, S, S) float32, "target": (T,) float32, "meta": {"index": i}}.
 
-    Training draws from several sets with given probabilities: an epoch is as long as the largest,
-    and item i is, with its set's probability, row i modulo its size. `labels` (N, 216) are the
-    rotations of such a draw, NaN where a person has no pose.
+    Training samples a set by its probability and takes person i modulo its size; an epoch is as
+    long as the largest set. `labels` (N, 216) are the rotations of one such epoch, NaN where a
+    person has no pose.
 
     Arguments:
-        split: train, val (held-out sequences of the training sets, never trained on) or test.
+        split: train, val (held-out sequences of the training sets) or test.
         size: S.
-        train: {name: {probability, npz, fits, images}}; npz and fits are a file or several names of
-            it, fits null where there are none.
+        train: {name: {probability, npz, fits, images}}; npz and fits are a file or several names
+            for it, fits null if there are none.
         test: {npz, images}.
-        only: the names of the training sets to use, if not all; the run's config declares it.
-        holdout: share of the training sequences that are val; with 0 val is empty.
+        holdout: share of the training sequences in val; with 0 val is empty.
         mean, std: of the colours in [0, 1].
-        turned: share of the augmented pictures that are turned.
+        turned: share of the augmented images that are rotated.
         one_warp: crop as MMHuman3D does.
-        augment: SPIN's augmentation, for the train split only unless said otherwise.
-        max_pixels, max_bytes: of an image before it is decoded, of what an npz unpacks to.
+        only: names of the training sets to use; by default all.
+        augment: SPIN's augmentation; by default for the train split only.
+        max_pixels, max_bytes: limits on an image and on the unpacked size of an npz.
     """
 
     def __init__(
@@ -83,11 +81,11 @@ class BodyDataset(Dataset):
         one_warp: bool,
         only: Sequence[str] | None = None,
         augment: bool | None = None,
-        max_pixels: int = images.MAX_PIXELS,
+        max_pixels: int = MAX_PIXELS,
         max_bytes: int = MAX_BYTES,
     ):
         if split not in ("train", "val", "test"):
-            raise ValueError(f"split must be train, val or test; got {split!r}.")
+            raise ValueError(f"Unknown split {split!r}; choose from train, val, test.")
         self.size, self.augment = size, split == "train" if augment is None else augment
         self.turned, self.one_warp, self.about = turned, one_warp, ""
         self.mean, self.std = (np.array(x, np.float32)[:, None, None] for x in (mean, std))
@@ -107,7 +105,7 @@ class BodyDataset(Dataset):
             check_poses(named)
             self.about = pose_table(named)
             rows = [held_out(one.imgname, holdout) == (split == "val") for one in people]
-            if split == "val":  # without a pose there is nothing to compare with
+            if split == "val":  # metrics need a pose
                 rows = [row & one.has_pose for one, row in zip(people, rows, strict=True)]
             self.sets = [one.take(row) for one, row in zip(people, rows, strict=True)]
             shares = np.array([train[name]["probability"] for name in names], float)
@@ -116,7 +114,7 @@ class BodyDataset(Dataset):
         enough = self.sizes.any() or holdout == 0 if split == "val" else self.sizes.all()
         if not enough:
             empty = self.sets[int(self.sizes.argmin())].npz
-            raise ValueError(f"{empty}: no person is left for split {split}; change holdout.")
+            raise ValueError(f"{empty}: no people in split {split}; change holdout.")
         self.length = int(self.sizes.max() if self.mixed else self.sizes.sum())
         self.labels = self._labels()
 
@@ -129,13 +127,12 @@ class BodyDataset(Dataset):
         max_bytes: int = MAX_BYTES,
         **_: Any,
     ) -> str:
-        """Changes with the images of the sets that are used."""
+        """Return a digest of the images of the sets that are used."""
         sources = [test, *(train[name] for name in (train if only is None else only))]
-        found = [read_names(source["npz"], max_bytes) for source in sources]
         images = [
-            f"{s['images']}/{name}"
-            for s, names in zip(sources, found, strict=True)
-            for name in names
+            f"{source['images']}/{name}"
+            for source in sources
+            for name in read_names(source["npz"], max_bytes)
         ]
         return manifest(images, content)
 
@@ -144,7 +141,7 @@ class BodyDataset(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         people, row = self._find(index, float(torch.rand(())) if self.mixed else 0.0)
-        view = crops.draw_view(self.turned) if self.augment else crops.View()
+        view = crops.random_view(self.turned) if self.augment else crops.View()
         return {
             "input": self._tensor(self._crop(people, row, view)),
             "target": torch.from_numpy(target(people, row, view)),
@@ -152,12 +149,13 @@ class BodyDataset(Dataset):
         }
 
     def image(self, index: int) -> NDArray:
-        """(S, S, 3) uint8 RGB crop, as it is."""
+        """(S, S, 3) uint8 RGB crop, before augmentation."""
         return self._crop(*self._find(index, 0.0), crops.View())
 
-    def _find(self, index: int, draw: float) -> tuple[People, int]:
+    def _find(self, index: int, uniform: float) -> tuple[People, int]:
+        """Return set and row of an item; `uniform` in [0, 1) chooses the training set."""
         if self.mixed:
-            which = int(np.searchsorted(np.cumsum(self.probabilities)[:-1], draw, side="right"))
+            which = int(np.searchsorted(np.cumsum(self.probabilities)[:-1], uniform, side="right"))
             return self.sets[which], index % int(self.sizes[which])
         which = int(np.searchsorted(np.cumsum(self.sizes), index, side="right"))
         return self.sets[which], index - int(self.sizes[:which].sum())
@@ -176,13 +174,9 @@ class BodyDataset(Dataset):
         if not file.is_file():
             raise FileNotFoundError(
                 f"{file}: no such image, named by row {row} of {people.npz}. Unpack the images "
-                "below the folder that the dataset's config gives, or correct that folder."
+                "there, or correct the folder in the dataset's config."
             )
-        data = images.bounded(file.read_bytes(), file, self.max_pixels)
-        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        image = cv2.imdecode(data, flags) if len(data) else None
-        if image is None:
-            raise ValueError(f"{file}: expected a whole image, it does not decode. Fetch it again.")
+        image = images.imdecode(file.read_bytes(), file, max_pixels=self.max_pixels)
         image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
         box = people.center[row], people.scale[row]
         return crops.crop(image, *box, view, self.size, self.one_warp)
@@ -193,7 +187,7 @@ class BodyDataset(Dataset):
 
 
 def target(people: People, row: int, view: crops.View) -> NDArray:
-    """(T,) the labels of a person as a view shows them."""
+    """(T,) the labels of a person in a view."""
     center, scale = people.center[row], people.scale[row]
     parts = (
         crops.turn_pose(people.rotations[row], view),
@@ -208,8 +202,8 @@ def target(people: People, row: int, view: crops.View) -> NDArray:
 def held_out(names: NDArray, share: float) -> NDArray:
     """(N,) whether each image belongs to a held-out sequence, by a hash of the sequence's name.
 
-    A sequence is a folder and what its images' names have in common before the last number. A set
-    of single photographs has no sequences; there, images are held out.
+    A sequence is a folder and the common start of its images' names, up to the last number. In a
+    set of single photographs, without sequences, images are held out.
     """
     keys = np.array([re.sub(r"[_.]?\d+\.\w+$", "", str(name)) for name in names])
     unique, inverse = np.unique(keys, return_inverse=True)
@@ -225,7 +219,7 @@ def _check_test(people: People) -> None:
     genders = np.unique(people.flags[:, 3])
     if len(genders) == 1:
         warnings.warn(
-            f"{people.npz}: all {len(people.imgname)} people have the same gender, which is unlike "
-            "3DPW; ground-truth meshes depend on it, so check how the file was made.",
+            f"{people.npz}: all {len(people.imgname)} people have the same gender, unlike in 3DPW. "
+            "Ground-truth meshes depend on it: check how the file was made.",
             stacklevel=3,
         )

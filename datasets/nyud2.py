@@ -1,13 +1,13 @@
 """NYUD2-DIR: indoor scenes and their depth, from the public files or from the labelled `.mat`.
 
     nyu2_train.csv, nyu2_test.csv    the frames, see datasets/io/nyud2_frames.py
-    test_balanced_mask.npy           uint8 (frames, 228, 304): the pixels that are measured
+    test_balanced_mask.npy           uint8 (frames, 228, 304): the evaluated pixels
     train_depth_histogram.npy        (frames, 100) pixels in each 0.1 m bin, or their sum (100,)
 
-The last two are made by scripts/prepare_nyud2.py.
+scripts/prepare_nyud2.py makes the last two.
 
-H, W: the crop, 228 x 304; h, w: a depth map's size, that of the model's output in training and the
-crop's in evaluation; B: depth bins.
+H, W: the network's input, 228 x 304; h, w: the size of a depth map, that of the model's output in
+training and (H, W) in evaluation; B = 100 depth bins; P frames.
 """
 
 import math
@@ -18,39 +18,40 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from datasets import depth as maps
-from datasets.depth_released import seen_depth, seen_image
-from datasets.io.arrays import MAX_BYTES, read_npy
-from datasets.io.files import check_sum
-from datasets.io.images import MAX_PIXELS
+from datasets.io.arrays import read_npy
+from datasets.io.files import MAX_BYTES, MAX_PIXELS, Progress
 from datasets.io.manifest import manifest
-from datasets.io.nyud2_frames import PREPARE, frames, read_csv
+from datasets.io.nyud2_frames import PREPARE, PngFrames, read_csv
+from datasets.io.nyud2_mat import MatFrames
 
 SPLITS = ("train", "val", "test")
 RESAMPLING = ("once", "released")
 MASK, HISTOGRAM = "test_balanced_mask.npy", "train_depth_histogram.npy"
-BLOCK = 20  # consecutive frames that are held out together where no folder tells the scenes apart
+BLOCK = 20  # consecutive frames that are held out together if there are no scene folders
+Frames = PngFrames | MatFrames
 
 
 class DepthDataset(Dataset):
     """{"input": (3, H, W), "target": (1, h, w) metres, "mask": (1, h, w), "meta": {"index": i}}.
 
-    The mask, of the pixels that are measured, is there in evaluation only: for `test` the balanced
-    one, for `val` every pixel from 0.7 m on.
+    Only evaluation has the mask of evaluated pixels: the balanced one for `test`, all pixels from
+    0.7 m on for `val`.
 
     Arguments:
         root: the folder of the CSVs.
         output: (h, w) of a training target.
         augment: mirror, rotation and colours; by default for the train split only.
-        resampling: of a training frame; "once": by one affine map, a JPEG of twice the size at half
-            of it; "released": step by step as in the released code, which evaluation always is.
-        validation: None: there is no val split; "test": it is the test split, as in the released
-            code; a number: it is that part of the training scenes, which are not trained on.
-        mask, histogram: the files that scripts/prepare_nyud2.py makes; by default in `root`.
-        mat, splits: the labelled set and NYU's splits.mat, to be read instead of the CSVs' files.
-        max_pixels, max_bytes: of an image before it is decoded, of what another file unpacks to.
+        resampling: of a training frame. "once": by one affine map, and a JPEG of twice the size is
+            decoded at half of it; "released": step by step as in the released code.
+        validation: None: the val split is empty; "test": it is the test split, as in the released
+            code; a number: that share of the training scenes, which are not trained on.
+        mask, histogram: the files of scripts/prepare_nyud2.py; by default in `root`.
+        mat, splits: the labelled set and NYU's splits.mat, read instead of the CSVs' files.
+        max_pixels, max_bytes: limits on an image and on the unpacked size of another file.
     """
 
     def __init__(
@@ -69,21 +70,29 @@ class DepthDataset(Dataset):
         max_bytes: int = MAX_BYTES,
     ):
         if split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
+            raise ValueError(f"Unknown split {split!r}; choose from {', '.join(SPLITS)}.")
         if resampling not in RESAMPLING:
-            raise ValueError(f"resampling is one of {', '.join(RESAMPLING)}; got {resampling!r}.")
+            raise ValueError(
+                f"Unknown resampling {resampling!r}; choose from {', '.join(RESAMPLING)}."
+            )
         self.root, self.split, self.output = Path(root), split, (output[0], output[1])
         self.augment = split == "train" if augment is None else augment
         # Deviation: training samples a frame once instead of three times, see docs/protocol.md.
         self.once = split == "train" and resampling == "once"
         side = "test" if split == "test" or (split, validation) == ("val", "test") else "train"
-        self.max_bytes = max_bytes
         self.frames = frames(self.root, side, mat, splits, self.once, max_pixels, max_bytes)
         self.numbers = _chosen(self.frames.scenes, side, split, validation)
-        self.mask = self._read_mask(Path(mask or self.root / MASK)) if side == "test" else None
         self.labels = maps.bin_centers()[:, None]  # (B, 1), each as often as label_counts says
-        path = Path(histogram or self.root / HISTOGRAM)
-        self.label_counts = self._count(path) if split == "train" else None
+        self.mask, self.label_counts = None, None
+        count = len(self.frames)
+        if side == "test":
+            path = Path(mask or self.root / MASK)
+            self.mask = self._read(path, [(count, *maps.CROP)], max_bytes, mapped=True)
+        elif split == "train":
+            path = Path(histogram or self.root / HISTOGRAM)
+            summed = [(maps.BINS,)] if len(self.numbers) == count else []
+            counts = self._read(path, [(count, maps.BINS), *summed], max_bytes)
+            self.label_counts = counts if counts.ndim == 1 else counts[self.numbers].sum(0)
 
     @staticmethod
     def fingerprint(
@@ -95,15 +104,15 @@ class DepthDataset(Dataset):
         splits: str | Path | None = None,
         **_: Any,
     ) -> str:
-        """Changes with the frames, the mask and the histogram."""
-        beside = [mask or Path(root, MASK), histogram or Path(root, HISTOGRAM)]
+        """Return a digest of the frames, the mask and the histogram."""
+        files = [mask or Path(root, MASK), histogram or Path(root, HISTOGRAM)]
         if mat is not None:
-            files = [mat, splits or Path(mat).with_name("splits.mat")]
+            files += [mat, splits or Path(mat).with_name("splits.mat")]
         else:
             csvs = [Path(root, f"nyu2_{side}.csv") for side in ("train", "test")]
             rows = [row for csv in csvs if csv.is_file() for row in read_csv(csv)]
-            files = [*csvs, *(f"{root}/{path}" for row in rows for path in row)]
-        return manifest(map(str, [*beside, *files]), content, (str(root), str(mat)))
+            files += [*csvs, *(f"{root}/{path}" for row in rows for path in row)]
+        return manifest(map(str, files), content, (str(root), str(mat)))
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -121,8 +130,8 @@ class DepthDataset(Dataset):
             where = maps.placement(depth.shape, size, angle, mirror)
             target = maps.sample(depth, size, where, nearest=True).astype(np.float32)
         else:
-            image = seen_image(image, angle, mirror)
-            target = seen_depth(depth, size, angle, mirror).astype(np.float32)
+            image = maps.released_image(image, angle, mirror)
+            target = maps.released_depth(depth, size, angle, mirror).astype(np.float32)
         if self.augment:
             colours = maps.random_colours(np.array(cv2.mean(image)[:3]) / 255)
         target *= np.float32(unit)
@@ -136,57 +145,68 @@ class DepthDataset(Dataset):
             item["mask"] = torch.from_numpy(mask & (target > 0))[None]
         return item
 
-    def _read_mask(self, path: Path) -> np.ndarray:
-        shape = (len(self.frames), *maps.CROP)
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such mask. Make it: {PREPARE} root={self.root}")
-        again = f"Make it again: {PREPARE} root={self.root} overwrite=true"
-        check_sum(path, again)
-        mask = read_npy(path, self.max_bytes, again, mapped=True)
-        if mask.shape != shape:
-            raise ValueError(
-                f"{path}: expected a mask of shape {shape}, one map for each test frame, got "
-                f"{mask.shape}. {again}"
-            )
-        return mask
+    def _read(
+        self, path: Path, shapes: list[tuple[int, ...]], max_bytes: int, mapped: bool = False
+    ) -> NDArray:
+        """Read a file of scripts/prepare_nyud2.py that has one of these shapes."""
+        command = f"Make it with {PREPARE} root={self.root} overwrite=true"
+        array = read_npy(path, max_bytes, command, mapped)
+        if array.shape not in shapes:
+            raise ValueError(f"{path}: expected shape {shapes[0]}, got {array.shape}. {command}")
+        return array
 
-    def _count(self, path: Path) -> np.ndarray:
-        """(B,) pixels of the training frames in each bin."""
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: no such histogram. Make it: {PREPARE} root={self.root}"
-            )
-        again = f"Make it again: {PREPARE} root={self.root} overwrite=true"
-        check_sum(path, again)
-        counts = read_npy(path, self.max_bytes, again)
-        if counts.shape == (maps.BINS,) and len(self.numbers) == len(self.frames):
-            return counts
-        if counts.shape != (len(self.frames), maps.BINS):
-            raise ValueError(
-                f"{path}: expected {(len(self.frames), maps.BINS)}, the bins of each training "
-                f"frame, got {counts.shape}. {again}"
-            )
-        return counts[self.numbers].sum(0)
+
+def frames(
+    root: Path,
+    side: str,
+    mat: str | Path | None = None,
+    splits: str | Path | None = None,
+    reduced: bool = False,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+) -> Frames:
+    """Return the training or test frames, from the CSVs or, if given, from the `.mat`."""
+    if mat is None:
+        bits = 8 if side == "train" else 16
+        return PngFrames(root / f"nyu2_{side}.csv", root, bits, reduced, max_pixels)
+    splits = Path(splits or Path(mat).with_name("splits.mat"))
+    return MatFrames(Path(mat), splits, side, max_pixels, max_bytes)
+
+
+def histograms(frames: Frames, progress: Progress = iter) -> NDArray:
+    """(P, B) int32: the pixels of every frame in each bin."""
+    depths = (maps.released_depth(frames.depth(index)) for index in progress(range(len(frames))))
+    return np.stack([maps.histogram(depth) for depth in depths]).astype(np.int32)
+
+
+def measured_mask(frames: Frames, seed: int, progress: Progress = iter) -> tuple[NDArray, int, int]:
+    """Return the balanced mask, uint8 (P, H, W), its pixels per bin and its number of bins."""
+    bins = np.empty((len(frames), *maps.CROP), np.uint8)  # a bin fits in a byte
+    for index in progress(range(len(frames))):
+        bins[index] = maps.bins_of(maps.released_depth(frames.depth(index)))
+    mask = maps.balanced_mask(bins, seed)
+    used = np.bincount(bins[mask > 0], minlength=maps.BINS)
+    return mask, int(used.max()), int((used > 0).sum())
 
 
 def _chosen(
     scenes: Sequence[str], side: str, split: str, validation: float | str | None
 ) -> list[int]:
-    """The frames of a split: all of its side, or the scenes that are, or are not, held out."""
+    """Return the frames of a split: all of its side, or whole scenes if a share is held out."""
     if isinstance(validation, str) and validation != "test":
-        raise ValueError(f"validation is null, test or a number below 1, got {validation!r}")
+        raise ValueError(f"validation must be null, test or a number below 1; got {validation!r}.")
     if side == "test":
         return list(range(len(scenes)))
     if validation is None or validation == "test":
         return list(range(len(scenes))) if split == "train" else []
-    part = float(validation)
+    share = float(validation)
     names = sorted(set(scenes))
     group = [names.index(scene) for scene in scenes] if len(names) > 1 else None
     groups = group or [number // BLOCK for number in range(len(scenes))]
-    held = [math.floor((g + 1) * part) > math.floor(g * part) for g in groups]
+    held = [math.floor((g + 1) * share) > math.floor(g * share) for g in groups]
     if not 0 < sum(held) < len(held):
         raise ValueError(
-            f"validation={part} holds out {sum(held)} of {len(held)} frames in {max(groups) + 1} "
-            "scenes; take a number between 0 and 1 that leaves some on both sides."
+            f"validation={share} holds out {sum(held)} of {len(held)} frames in {max(groups) + 1} "
+            "scenes. Set a number between 0 and 1 that leaves frames in both splits."
         )
     return [number for number, out in enumerate(held) if out == (split == "val")]

@@ -1,15 +1,16 @@
-"""Where ages come from: the .mat files of IMDB-WIKI, the file names of AgeDB and UTKFace.
+"""Sources of ages: the .mat files of IMDB-WIKI, the file names of AgeDB and UTKFace.
 
 Every source is a function root -> (ages (N,), paths [N]), paths relative to root, in a fixed order.
 """
 
-import csv
 import re
 from pathlib import Path
 
 import numpy as np
 
-from datasets.io.arrays import MAX_BYTES, read_mat
+from datasets.ages import read_csv
+from datasets.io.arrays import read_mat
+from datasets.io.files import MAX_BYTES
 
 _UNIX_EPOCH = 719529  # MATLAB's day number of 1970-01-01
 _FIELDS = ("full_path", "dob", "photo_taken", "face_score", "second_face_score")
@@ -20,21 +21,20 @@ Faces = tuple[np.ndarray, list[str]]
 
 
 def imdb_wiki(root: Path, max_bytes: int = MAX_BYTES) -> Faces:
-    """imdb_crop/imdb.mat and wiki_crop/wiki.mat; one of them is enough."""
+    """Read imdb_crop/imdb.mat and wiki_crop/wiki.mat; one of them is enough."""
     halves = {name: root / f"{name}_crop" / f"{name}.mat" for name in ("imdb", "wiki")}
     found = [_half(file, name, max_bytes) for name, file in halves.items() if file.is_file()]
     if not found:
         raise FileNotFoundError(
             f"{root}: expected {' or '.join(map(str, halves.values()))}, got neither. Unpack "
-            f"imdb_crop.tar or wiki_crop.tar there; each brings its .mat file."
+            "imdb_crop.tar or wiki_crop.tar there; each contains its .mat file."
         )
-    return np.concatenate([ages for ages, _ in found]), [
-        path for _, paths in found for path in paths
-    ]
+    paths = [path for _, paths in found for path in paths]
+    return np.concatenate([ages for ages, _ in found]), paths
 
 
 def _half(file: Path, name: str, max_bytes: int) -> Faces:
-    """Faces that one detector found alone and with confidence, 0 to 200 years old."""
+    """Return the images with exactly one confident face, aged 0 to 200 years."""
     try:
         record = read_mat(file, max_bytes, variable_names=[name])[name][0, 0]
         columns = {field: record[field].ravel() for field in _FIELDS}
@@ -45,9 +45,8 @@ def _half(file: Path, name: str, max_bytes: int) -> Faces:
         ) from error
     age = ages_when_taken(columns["dob"], columns["photo_taken"])
     second = columns["second_face_score"].astype(float)
-    keep = (
-        (columns["face_score"] >= 1) & ~(second > 0) & (age >= 0) & (age <= 200)
-    )  # NaN: no second
+    alone = ~(second > 0)  # NaN: no second face
+    keep = (columns["face_score"] >= 1) & alone & (age >= 0) & (age <= 200)
     paths = [f"{name}_crop/{np.ravel(cell)[0]}" for cell in columns["full_path"][keep]]
     return age[keep], paths
 
@@ -61,26 +60,17 @@ def ages_when_taken(birth_day: np.ndarray, photo_year: np.ndarray) -> np.ndarray
 
 
 def agedb(root: Path) -> Faces:
-    """Images anywhere below root, named id_Name_age_gender.jpg."""
+    """Read names id_Name_age_gender.jpg of images anywhere below root."""
     return _from_names(root, _AGEDB_NAME, "id_Name_age_gender.jpg")
 
 
 def utkface(root: Path) -> Faces:
-    """labels.csv (columns age, path) if root holds one, else names age_gender_race_date.jpg."""
+    """Read labels.csv (columns age, path) if it exists, else names age_gender_race_date.jpg."""
     labels = root / "labels.csv"
     if not labels.is_file():
         return _from_names(root, _UTKFACE_NAME, "age_gender_race_date.jpg")
-    with labels.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    if not rows or set(rows[0]) != {"age", "path"}:
-        raise ValueError(
-            f"{labels}: expected rows with the columns age, path; got "
-            f"{', '.join(map(str, rows[0])) if rows else 'no rows'}. Fix or remove the file."
-        )
-    try:
-        return np.array([float(row["age"]) for row in rows]), [row["path"] for row in rows]
-    except ValueError as error:
-        raise ValueError(f"{labels}: expected ages in years, got {error}. Fix the file.") from None
+    rows = read_csv(labels, root)
+    return np.array([row.age for row in rows]), [row.path for row in rows]
 
 
 def _from_names(root: Path, pattern: re.Pattern, form: str) -> Faces:
@@ -89,8 +79,8 @@ def _from_names(root: Path, pattern: re.Pattern, form: str) -> Faces:
     strange = [file for file, match in zip(files, matches, strict=True) if match is None]
     if not files:
         raise FileNotFoundError(
-            f"{root}: expected images named {form}, got no .jpg at all. Set root to the folder "
-            f"that holds the unpacked images."
+            f"{root}: expected images named {form}, got no .jpg. Set root to the folder of the "
+            "unpacked images."
         )
     if strange:
         raise ValueError(

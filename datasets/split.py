@@ -1,4 +1,4 @@
-"""Balanced splits: a long-tailed training set, validation and test sets as flat as the data allow.
+"""Balanced splits: a long-tailed training set, and validation and test sets as flat as possible.
 
 For every integer age 0..120 with c images, n = min(c // 3, cap) go to val, n to test, the rest to
 train. Ages above 120 go to train. N is the number of images.
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.io import images
-from datasets.io.store import Progress
+from datasets.io.files import Progress
 
 LAST_AGE = 120
 
@@ -23,8 +23,8 @@ def balanced_split(
 ) -> np.ndarray:
     """(N,) ages -> (N,) of "train", "val", "test".
 
-    `together` lists groups of images that must not be on two sides, such as identical ones: all of
-    them train. An age keeps its n as long as enough of its images are in no group.
+    together: groups of images that must share a split, such as identical ones; all of them go to
+    train. An age keeps its n if enough of its images are in no group.
     """
     generator = random.Random(seed)
     years = np.floor(np.asarray(ages)).astype(int)
@@ -41,7 +41,7 @@ def balanced_split(
 
 
 def identical_images(files: Sequence[Path], progress: Progress = iter) -> list[list[int]]:
-    """Groups (two or more indices each) of files with the same bytes, in order of first appearance.
+    """Return groups of two or more indices of files with the same bytes, in order of appearance.
 
     Only files of equal length are hashed.
     """
@@ -50,7 +50,7 @@ def identical_images(files: Sequence[Path], progress: Progress = iter) -> list[l
         try:
             by_length[file.stat().st_size].append(index)
         except FileNotFoundError:
-            images.read_bytes(file)  # raises, saying what to do
+            images.read_bytes(file)  # raises a clear error
     by_hash = defaultdict(list)
     for length, indices in by_length.items():
         for index in indices if len(indices) > 1 else ():
@@ -60,5 +60,5 @@ def identical_images(files: Sequence[Path], progress: Progress = iter) -> list[l
 
 
 def sides(groups: Sequence[Sequence[int]], split: np.ndarray) -> list[set[str]]:
-    """For each group of identical images, the splits it is found in; two or more mean a leak."""
+    """Return the splits of each group of identical images; two or more mean a leak."""
     return [{str(split[index]) for index in group} for group in groups]

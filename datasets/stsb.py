@@ -1,9 +1,10 @@
-"""STS-B-DIR: how alike two sentences are, from 0 to 5 (Yang et al., ICML 2021). What is learnt from
-are frozen vectors of the two sentences, u and v, as the pair [u, v, |u - v|, u * v].
+"""STS-B-DIR: similarity of two sentences, 0 to 5 (Yang et al., ICML 2021).
+
+The input is [u, v, |u - v|, u * v], from frozen vectors u and v of the two sentences.
 
     <root>/stsb.npz   train_u, train_v (N, F), train_score (N,); likewise val and test
 
-`scripts/prepare_stsb.py` makes it from the public *_new.tsv files. N: pairs; F: width of a vector.
+scripts/prepare_stsb.py makes it from the public *_new.tsv files. N: pairs; F: width of a vector.
 """
 
 import csv
@@ -25,11 +26,11 @@ Embed = Callable[[Sequence[str]], NDArray[np.float32]]  # S sentences -> (S, F)
 
 
 class STSBDataset(Dataset):
-    """Pairs of sentences; `split` is train, val or test. labels (N, 1), inputs (N, 4 F)."""
+    """Pairs of sentences of a split: labels (N, 1), inputs (N, 4 F)."""
 
     def __init__(self, root: str | Path, split: str, augment: bool = False):
         if augment:
-            raise ValueError("frozen vectors cannot be augmented; set features.augment=false")
+            raise ValueError("Frozen vectors cannot be augmented; set features.augment=false.")
         u, v, score = _read(Path(root), split, "u", "v", "score")
         self.labels = score[:, None]
         pairs = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
@@ -50,19 +51,17 @@ class STSBDataset(Dataset):
 
 def _read(root: Path, split: str, *names: str) -> list[NDArray[np.float32]]:
     if split not in FILES:
-        raise ValueError(f"split is one of {', '.join(FILES)}, got {split!r}")
+        raise ValueError(f"Unknown split {split!r}; choose from {', '.join(FILES)}.")
     path = root / "stsb.npz"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Make it with scripts/prepare_stsb.py.")
-    file = read_npz(path, advice="Make it again with scripts/prepare_stsb.py.")
+    file = read_npz(path, advice="Make it with scripts/prepare_stsb.py.")
     wanted = [f"{split}_{name}" for name in names]
     if missing := [name for name in wanted if name not in file]:
-        raise ValueError(f"{path}: expected {', '.join(wanted)}, missing {', '.join(missing)}")
+        raise ValueError(f"{path}: expected {', '.join(wanted)}, missing {', '.join(missing)}.")
     return [file[name].astype(np.float32) for name in wanted]
 
 
 def read_pairs(path: Path) -> tuple[list[str], list[str], NDArray[np.float32]]:
-    """The sentences and scores of a .tsv file."""
+    """Return the sentences and scores of a .tsv file."""
     if not path.is_file():
         raise FileNotFoundError(
             f"{path}: no such file. The files are in sts-b-dir/glue_data/STS-B of the repository "
@@ -71,50 +70,49 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], NDArray[np.float32]]:
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     if not rows or not set(COLUMNS) <= set(rows[0]):
-        raise ValueError(f"{path}: expected the columns {', '.join(COLUMNS)}, got {rows[:1]}")
-    places = [rows[0].index(name) for name in COLUMNS]
+        raise ValueError(f"{path}: expected the columns {', '.join(COLUMNS)}, got {rows[:1]}.")
+    indices = [rows[0].index(name) for name in COLUMNS]
     try:
-        first, second, scores = zip(*([row[i] for i in places] for row in rows[1:]), strict=True)
+        first, second, scores = zip(*([row[i] for i in indices] for row in rows[1:]), strict=True)
         score = np.array(scores, dtype=np.float32)
     except (IndexError, ValueError) as error:
-        raise ValueError(f"{path}: expected two sentences and a score a line; {error}") from None
+        raise ValueError(f"{path}: expected two sentences and a score per line; {error}.") from None
     if not ((score >= 0) & (score <= 5)).all():
-        raise ValueError(f"{path}: expected scores from 0 to 5, got {score.min()} to {score.max()}")
+        raise ValueError(f"{path}: expected scores in 0..5, got {score.min()} to {score.max()}.")
     return list(first), list(second), score
 
 
 def vectors_of(path: Path) -> Embed:
-    """Vectors that the user brings: an npz of `sentences` (S,) and `vectors` (S, F)."""
+    """Return the vectors of an npz of `sentences` (S,) and `vectors` (S, F)."""
     file = read_npz(path)
     if not {"sentences", "vectors"} <= set(file):
-        raise ValueError(f"{path}: expected sentences (S,) and vectors (S, F), got {[*file]}")
+        raise ValueError(f"{path}: expected sentences (S,) and vectors (S, F), got {[*file]}.")
     known, vectors = file["sentences"].tolist(), file["vectors"].astype(np.float32)
-    place = {sentence: i for i, sentence in enumerate(known)}
+    row = {sentence: i for i, sentence in enumerate(known)}
 
     def embed(sentences: Sequence[str]) -> NDArray[np.float32]:
-        if missing := [sentence for sentence in sentences if sentence not in place]:
-            raise ValueError(
-                f"{path}: {len(missing)} sentences have no vector: {missing[0]!r}, ..."
-            )
-        return vectors[[place[sentence] for sentence in sentences]]
+        if missing := [sentence for sentence in sentences if sentence not in row]:
+            raise ValueError(f"{path}: {len(missing)} sentences have no vector: {missing[0]!r}.")
+        return vectors[[row[sentence] for sentence in sentences]]
 
     return embed
 
 
 def wordllama() -> Embed:
-    """The mean of the frozen 256-wide token vectors that the package wordllama (MIT) ships. Its
-    own loader would download the tokenizer that lies beside them.
+    """Return the mean of the frozen 256-wide token vectors in the package wordllama (MIT).
+
+    The package's loader is not used: it would download the tokenizer, which the package contains.
     """
     spec = importlib.util.find_spec("wordllama")
     if spec is None or spec.origin is None:
-        raise ImportError("the token vectors are in the package wordllama: pip install .[text]")
+        raise ImportError("Token vectors need the package wordllama: pip install .[text]")
     from safetensors.numpy import load_file  # pyright: ignore[reportMissingImports]
     from tokenizers import Tokenizer  # pyright: ignore[reportMissingImports]
 
     package = Path(spec.origin).parent
     tokenizer = Tokenizer.from_file(str(package / "tokenizers/l2_supercat_tokenizer_config.json"))
     (vectors,) = load_file(package / "weights/l2_supercat_256.safetensors").values()
-    vectors = vectors.astype(np.float32)  # (V, F), one for each token
+    vectors = vectors.astype(np.float32)  # (V, F)
 
     def embed(sentences: Sequence[str]) -> NDArray[np.float32]:
         found = tokenizer.encode_batch(list(sentences), add_special_tokens=False)

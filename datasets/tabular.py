@@ -1,7 +1,6 @@
-"""Regression tables as CSV files, one a set, as the repository antoniopedropi/Datasets-Imbalanced
-Regression has them: the label is the first column unless said otherwise, text is a category.
+"""Regression tables in CSV files, as in antoniopedropi/Datasets-ImbalancedRegression.
 
-N: rows; F: inputs.
+The label is the first column by default; text is a category. N: rows; F: inputs.
 """
 
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.io.columns import MISSING, is_number, read
+from datasets.io.columns import MISSING, is_number, numeric, read
 
 FEWEST = 20  # rows with a label
 LARGEST = 1e37  # of a label: trees and networks compute in float32
@@ -26,29 +25,26 @@ class TabularSet:
 
 
 def load(path: Path, target: str | None = None, rows: int | None = None) -> TabularSet:
-    """Categories become their rank in the alphabet, missing numbers the column's median; rows
-    without a label are left out. rows: at most so many, drawn at random, always the same ones.
+    """Read a table without the rows that have no label.
+
+    Categories become their alphabetical rank, missing numbers the column's median. rows: at most so
+    many, sampled with a fixed seed.
     """
     columns = read(path)
     name = next(iter(columns)) if target is None else target
-    if name not in columns:
-        raise ValueError(f"{path}: there is no column {name!r}; choose out of {', '.join(columns)}")
-    cells = columns.pop(name)
-    wrong = [c for c in cells if not is_number(c) and c.lower() not in MISSING]
-    if wrong:
-        raise ValueError(f"{path}: expected numbers in column {name!r}, got {wrong[0]!r}")
-    labels = np.array([float(c) if is_number(c) else np.nan for c in cells])
+    labels = numeric(path, columns, name)
+    del columns[name]
     known = np.flatnonzero(~np.isnan(labels))
     if len(known) < FEWEST:
-        raise ValueError(f"{path}: expected at least {FEWEST} rows with a label, got {len(known)}")
+        raise ValueError(f"{path}: expected at least {FEWEST} rows with a label, got {len(known)}.")
     if (peak := np.nanmax(np.abs(labels))) > LARGEST:
         raise ValueError(
-            f"{path}: labels reach {peak:.0e}; give them in a unit below {LARGEST:.0e}"
+            f"{path}: labels reach {peak:.0e}; use a unit in which they are below {LARGEST:.0e}."
         )
     if np.ptp(labels[known]) == 0:
-        raise ValueError(f"{path}: all labels are {labels[known][0]:g}; nothing can be learnt")
+        raise ValueError(f"{path}: all labels are {labels[known][0]:g}; expected different ones.")
     if not columns:
-        raise ValueError(f"{path}: expected inputs beside the label {name!r}, got none")
+        raise ValueError(f"{path}: expected inputs next to the label {name!r}, got none.")
     if rows is not None and len(known) > rows:
         known = np.sort(np.random.default_rng(0).choice(known, rows, replace=False))
     inputs = [_column(np.array(column)[known]) for column in columns.values()]
@@ -56,7 +52,7 @@ def load(path: Path, target: str | None = None, rows: int | None = None) -> Tabu
 
 
 def _column(cells: NDArray) -> NDArray[np.float64]:
-    """(N,) numbers: as they are, or the rank of a category in the alphabet."""
+    """(N,) numbers, or the alphabetical ranks of categories."""
     present = np.array([cell.lower() not in MISSING for cell in cells])
     values = np.zeros(len(cells))
     if all(is_number(cell) for cell in cells[present]):

@@ -8,7 +8,7 @@ from engine.benchmarks import prepare
 
 @command("prepare_stsb")
 def main(cfg: DictConfig) -> None:
-    print(prepare.similarity(cfg))
+    prepare.similarity(cfg)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def holding(pattern: str) -> list[str]:
     [
         (r"noqa: E402", []),
         (r"sys\.path\[0\]", ["scripts/command.py"]),
-        (r"\.with_name\(\w+\.name \+ \"\.tmp", ["datasets/io/files.py"]),
+        (r"token_hex\(", ["datasets/io/files.py"]),
         (r"resolve\(\)\.parents\[1\]", ["engine/__init__.py", "scripts/command.py"]),
     ],
 )

@@ -1,7 +1,7 @@
-"""Arrays from files of others: npz, npy and mat are looked at before they are unpacked.
+"""Read npz, npy and mat files from elsewhere.
 
-What a file says it holds is added up first, so that a small file cannot fill the memory, and a file
-that is cut off or damaged gives an error with its name. Nothing in it is executed.
+The sizes that a file claims are added up before it is unpacked, so that a small file cannot fill
+the memory. A truncated or damaged file raises an error with its name. Nothing in it is executed.
 """
 
 import math
@@ -13,18 +13,18 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from scipy.io import loadmat
 
-MAX_BYTES = 8_000_000_000  # of what a file unpacks to
-AGAIN = "Fetch or make the file again."
+from datasets.io.files import MAX_BYTES
+
+AGAIN = "Download or make the file again."
 BROKEN = (ValueError, EOFError, KeyError, OSError, zipfile.BadZipFile, zlib.error)
-_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_COMPRESSED, _MATRIX = 15, 14  # types of a MAT-file's elements
-_CONTAINERS = (1, 2, 3)  # classes of a MAT-file's matrices that hold matrices: cell, struct, object
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_COMPRESSED, _MATRIX = 15, 14  # element types of a MAT-file
+_CONTAINERS = (1, 2, 3)  # matrix classes that contain matrices: cell, struct, object
 
 
 def read_npz(path: Path, max_bytes: int = MAX_BYTES, advice: str = AGAIN) -> dict[str, NDArray]:
-    """All arrays of an npz; zip's checksums are compared on the way."""
+    """Return all arrays of an npz; zip's checksums are compared."""
     try:
         check_npz(path, max_bytes)
         with np.load(path, allow_pickle=False) as file:
@@ -38,7 +38,7 @@ def read_npz(path: Path, max_bytes: int = MAX_BYTES, advice: str = AGAIN) -> dic
 def read_npy(
     path: Path, max_bytes: int = MAX_BYTES, advice: str = AGAIN, mapped: bool = False
 ) -> NDArray:
-    """The array of an npy; `mapped` leaves it on the disk."""
+    """Return the array of an npy; `mapped` leaves it on disk."""
     try:
         with path.open("rb") as file:
             _check_header(file, path.stat().st_size, max_bytes)
@@ -50,9 +50,9 @@ def read_npy(
 
 
 def check_npz(path: Path, max_bytes: int = MAX_BYTES, strings: bool = False) -> None:
-    """Refuse an npz that would unpack to too much, or whose arrays are not what their size says.
+    """Refuse an npz that unpacks to more than `max_bytes`, or whose arrays exceed the file.
 
-    strings: pickled ones are allowed; io/strings.py reads them without executing anything.
+    strings: allow pickled strings, which io/strings.py reads without executing them.
     """
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
@@ -67,39 +67,41 @@ def _check_header(
     file: BinaryIO, size: int, max_bytes: int, name: str = "the array", strings: bool = False
 ) -> None:
     version = npy.read_magic(file)
-    if version not in _HEADERS:
-        raise ValueError(f"{name} has version {version} of the npy format, expected 1.0 or 2.0")
-    shape, _, dtype = _HEADERS[version](file)
-    if dtype.hasobject and strings:
-        return
+    if version not in HEADERS:
+        raise ValueError(f"{name} has npy version {version}, expected 1.0 or 2.0")
+    shape, _, dtype = HEADERS[version](file)
     if dtype.hasobject:
-        raise ValueError(f"{name} holds pickled objects, which are never executed here")
+        if strings:
+            return
+        raise ValueError(f"{name} contains pickled objects, which are never executed")
     claimed = math.prod(shape) * dtype.itemsize
     _check_total(claimed, max_bytes)
     if claimed > size:
-        raise ValueError(f"{name} should have {claimed} bytes, the file has {size}: it is cut off")
+        raise ValueError(f"{name} should have {claimed} bytes, the file has {size}: truncated")
 
 
 def _check_total(size: int, max_bytes: int) -> None:
     if size > max_bytes:
         raise ValueError(
-            f"it unpacks to {size:,} bytes, more than max_bytes={max_bytes:,}; if it is meant to "
-            "be so large, raise that limit"
+            f"it unpacks to {size:,} bytes, more than max_bytes={max_bytes:,}; raise that limit if "
+            "this is right"
         )
 
 
 def read_mat(path: Path, max_bytes: int = MAX_BYTES, **options: Any) -> dict[str, Any]:
-    """scipy's `loadmat`, once the file is known to unpack to little enough."""
+    """Call scipy's `loadmat` if the file unpacks to at most `max_bytes`."""
+    from scipy.io import loadmat
+
     check_mat(path, max_bytes)
     return loadmat(path, **options)
 
 
 def check_mat(path: Path, max_bytes: int = MAX_BYTES) -> None:
-    """Refuse a MAT-file (version 5) that unpacks to too much, or whose cells are more than fit."""
+    """Refuse a MAT-file (version 5) that unpacks to too much, or claims too many cells."""
     with path.open("rb") as file:
         head = file.read(128)
         if len(head) < 128 or head[124:128] not in (b"\x00\x01IM", b"\x01\x00MI"):
-            return  # another version: scipy reads it or says why not
+            return  # another version, which scipy reads or refuses
         order = "little" if head[126:128] == b"IM" else "big"
         left = max_bytes
         while len(tag := file.read(8)) == 8:
@@ -115,7 +117,7 @@ def check_mat(path: Path, max_bytes: int = MAX_BYTES) -> None:
 
 
 def _check_cells(matrix: memoryview, order: Any) -> None:
-    """A matrix of matrices has room for them all; so have those, as far down as they go."""
+    """Refuse a matrix of matrices that claims more of them than fit, at any depth."""
     parts = list(_elements(matrix, order))
     if len(parts) < 2 or not parts[0][1]:
         return
@@ -130,7 +132,7 @@ def _check_cells(matrix: memoryview, order: Any) -> None:
 
 
 def _elements(data: memoryview, order: Any) -> Any:
-    """(type, content) of the elements of a matrix; ends where they do not fit any more."""
+    """Yield (type, content) of the elements of a matrix that fit into it."""
     at = 0
     while at + 8 <= len(data):
         kind, size = (int.from_bytes(data[at + i : at + i + 4], order) for i in (0, 4))

@@ -1,7 +1,8 @@
-"""Columns of a CSV file: comma, semicolon or tab between them, with a header or without."""
+"""Columns of a CSV file, separated by comma, semicolon or tab, with or without a header."""
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,49 +12,53 @@ MISSING = {"", "na", "nan", "null", "none", "?"}
 
 
 def read(path: Path) -> dict[str, list[str]]:
-    """{name: cells}; without a header (a first line of numbers) the names are 0, 1, ..."""
+    """Return {name: cells}; without a header (a first line of numbers) the names are 0, 1, ..."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file")
+        raise FileNotFoundError(f"{path}: no such file.")
     try:
         text = path.read_text(encoding="utf-8-sig")
         mark = max(",;\t", key=text.split("\n", 1)[0].count)
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(
-            f"{path}: expected a CSV file in UTF-8, got other bytes ({error})"
+            f"{path}: expected a CSV file in UTF-8, got other bytes ({error})."
         ) from None
     if not rows:
-        raise ValueError(f"{path}: expected a header and at least one row, got an empty file")
+        raise ValueError(f"{path}: expected a header and at least one row, got an empty file.")
     bare = all(is_number(cell) for cell in rows[0])
     names = [str(i) for i in range(len(rows[0]))] if bare else [cell.strip() for cell in rows[0]]
     rows = rows if bare else rows[1:]
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-        raise ValueError(f"{path}: the column {twice[0]!r} is there twice; name each once")
+        raise ValueError(f"{path}: expected each column once, got {twice[0]!r} twice.")
     for number, row in enumerate(rows, 1 if bare else 2):
         if len(row) != len(names):
             raise ValueError(
-                f"{path}: expected {len(names)} columns, got {len(row)} in line {number}"
+                f"{path}, line {number}: expected {len(names)} columns, got {len(row)}."
             )
     return {name: [row[i].strip() for row in rows] for i, name in enumerate(names)}
 
 
 def numbers(path: Path, column: str | None = None) -> NDArray[np.float64]:
-    """(N,) the numbers of a column, NaN where one is missing; None: the only column."""
+    """(N,) numbers of a column, NaN if missing; None: the only column."""
     columns = read(path)
-    listed = ", ".join(columns)
     if column is None and len(columns) > 1:
         raise ValueError(
-            f"{path}: it has {len(columns)} columns; say column=<name> out of {listed}"
+            f"{path}: it has {len(columns)} columns; set column=<name>, one of "
+            f"{', '.join(columns)}."
         )
-    name = next(iter(columns)) if column is None else str(column)
+    return numeric(path, columns, next(iter(columns)) if column is None else str(column))
+
+
+def numeric(path: Path, columns: Mapping[str, list[str]], name: str) -> NDArray[np.float64]:
+    """(N,) numbers of a named column, NaN if missing."""
     if name not in columns:
-        raise ValueError(f"{path}: there is no column {name!r}; choose out of {listed}")
+        raise ValueError(f"{path}: unknown column {name!r}; choose from {', '.join(columns)}.")
     cells = columns[name]
     texts = [cell for cell in cells if not is_number(cell) and cell.lower() not in MISSING]
     if texts:
         raise ValueError(
-            f"{path}: expected numbers in column {name!r}; {len(texts)} cells are not, "
-            f"such as {texts[0]!r}"
+            f"{path}: expected numbers in column {name!r}; {len(texts)} cells are not, such as "
+            f"{texts[0]!r}."
         )
     return np.array([float(cell) if is_number(cell) else np.nan for cell in cells])
 

@@ -1,8 +1,7 @@
-"""Images: from encoded bytes to the tensor that a network sees.
+"""Images: from encoded bytes to the network's input.
 
-S is the side of the square image that the network sees. A large JPEG is decoded at 1/2, 1/4 or
-1/8 of its size, straight from its DCT coefficients, whenever that still leaves at least S pixels a
-side: the pixels that a resize would throw away are then never computed.
+S is the side of the network's square input. A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size,
+straight from its DCT coefficients, if at least S pixels a side remain.
 """
 
 import io
@@ -16,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-# OpenCV's thread pool does not survive the fork of a data loader's worker, which then waits for
-# ever; and workers share the cores already.
+from datasets.io.files import MAX_PIXELS
+
+# OpenCV's thread pool does not survive a fork: a data loader's worker would wait for ever.
 cv2.setNumThreads(0)
 
 _REDUCED = {
@@ -26,12 +26,11 @@ _REDUCED = {
     4: cv2.IMREAD_REDUCED_COLOR_4,
     8: cv2.IMREAD_REDUCED_COLOR_8,
 }
-MAX_PIXELS = 50_000_000  # of one image, before it is decoded; a PNG of 1 MB can hold 400 million
 _FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0..15 without DHT, JPG, DAC
 
 
 def jpeg_shape(data: bytes) -> tuple[int, int] | None:
-    """(height, width) from a JPEG's header; None for anything that is not a JPEG."""
+    """Return (height, width) from a JPEG's header; None for other bytes."""
     if data[:2] != b"\xff\xd8":
         return None
     at = 2
@@ -47,7 +46,7 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
 
 
 def shape_of(data: bytes) -> tuple[int, int] | None:
-    """(height, width) from an image's header, nothing decoded; None if it has none we can read."""
+    """Return (height, width) from an image's header; None if it cannot be read."""
     if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 24:
         width, height = struct.unpack_from(">II", data, 16)
         return height, width
@@ -55,59 +54,64 @@ def shape_of(data: bytes) -> tuple[int, int] | None:
         return shape
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as image:
-            warnings.simplefilter("ignore")  # our own limit follows
+            warnings.simplefilter("ignore")  # of PIL's limit; ours follows
             return image.height, image.width
-    except Exception:  # whatever is wrong with it, it is not decoded
+    except Exception:  # a damaged header fails in many ways
         return None
 
 
-def bounded(data: bytes, source: Path | str, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
-    """Encoded bytes as cv2 takes them, known to decode to few enough pixels."""
+def imdecode(
+    data: bytes, source: Path | str, flags: int = cv2.IMREAD_COLOR, max_pixels: int = MAX_PIXELS
+) -> NDArray:
+    """Decode an image whose header promises at most `max_pixels`; colours are BGR.
+
+    EXIF rotation is ignored, as in the released code. `source` is named in errors.
+    """
     shape = shape_of(data)
     if shape is not None and shape[0] * shape[1] > max_pixels:
         raise ValueError(
             f"{source}: an image of {shape[1]} x {shape[0]} pixels, more than max_pixels="
-            f"{max_pixels:,}. Make it smaller, or take its row out of the CSV; if your images are "
-            "really so large, raise dataset.max_pixels."
+            f"{max_pixels:,}. Make it smaller, remove its row from the CSV, or raise "
+            "dataset.max_pixels."
         )
-    return np.frombuffer(data if shape is not None else b"", np.uint8)
+    image = None
+    if shape is not None:
+        encoded = np.frombuffer(data, np.uint8)
+        image = cv2.imdecode(encoded, flags | cv2.IMREAD_IGNORE_ORIENTATION)
+    if image is None:
+        raise ValueError(
+            f"{source}: expected a complete image, got {len(data)} bytes that do not decode "
+            "(truncated or not an image). Download the file again, or remove its row from the CSV."
+        )
+    return image
 
 
-def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """(S, S, 3) uint8 RGB image from encoded bytes; `source` is what an error names."""
-    encoded, shape = bounded(data, source, max_pixels), jpeg_shape(data)
+def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIXELS) -> NDArray:
+    """(S, S, 3) uint8 RGB image from encoded bytes; `source` is named in errors."""
+    shape = jpeg_shape(data)
     factor, extent = 1, None
     if shape is not None:
         factor = max(k for k in _REDUCED if k == 1 or min(shape) >= k * size)
         extent = (shape[0] / factor, shape[1] / factor)
-    image = None
-    if len(encoded):
-        # The pixels as stored, without EXIF rotation: the released code reads them so.
-        image = cv2.imdecode(encoded, _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION)
-    if image is None:
-        raise ValueError(
-            f"{source}: expected a whole image, got {len(data)} bytes that do not decode "
-            f"(truncated or not an image). Fetch the file again, or take its row out of the CSV."
-        )
+    image = imdecode(data, source, _REDUCED[factor], max_pixels)
     return cv2.cvtColor(resize(image, size, extent), cv2.COLOR_BGR2RGB)
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's bytes, with an error that says what to do when the file is missing."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path}: no such image. Unpack the images below the data folder, or take its row "
-            f"out of the CSV."
+            f"{path}: no such image. Unpack the images below the data folder, or remove its row "
+            "from the CSV."
         ) from None
 
 
-def resize(image: np.ndarray, size: int, extent: tuple[float, float] | None = None) -> np.ndarray:
+def resize(image: NDArray, size: int, extent: tuple[float, float] | None = None) -> NDArray:
     """(H, W, 3) -> (S, S, 3).
 
-    `extent` is how much of (H, W) the picture covers: an image reduced by 8 ends in a row and a
-    column that are only partly filled, and ignoring that would stretch it.
+    `extent` is how much of (H, W) the picture covers: the last row and column of an image reduced
+    by 8 may be only partly filled.
     """
     height, width = extent or image.shape[:2]
     if (height, width) == (size, size):
@@ -119,10 +123,10 @@ def resize(image: np.ndarray, size: int, extent: tuple[float, float] | None = No
     return resized[:size, :size]
 
 
-def augment(image: np.ndarray, padding: int) -> np.ndarray:
+def augment(image: NDArray, padding: int) -> NDArray:
     """(S, S, 3) -> (S, S, 3): a random crop of the image padded with black, then a random mirror.
 
-    The draws come from torch's generator, so a checkpoint that holds its state repeats them.
+    Sampled from torch's generator, whose state a checkpoint holds.
     """
     size = image.shape[0]
     top, left, mirror = torch.randint(0, 2**30, (3,)).tolist()
@@ -132,7 +136,7 @@ def augment(image: np.ndarray, padding: int) -> np.ndarray:
     return cv2.flip(crop, 1) if mirror % 2 else crop
 
 
-def to_tensor(image: np.ndarray) -> torch.Tensor:
+def to_tensor(image: NDArray) -> torch.Tensor:
     """(S, S, 3) uint8 -> (3, S, S) float32: mean .5 and std .5 of [0, 1], that is x / 127.5 - 1."""
     planes = np.empty((3, *image.shape[:2]), np.float32)
     for channel, plane in enumerate(cv2.split(image)):

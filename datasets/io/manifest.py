@@ -1,10 +1,10 @@
-"""What a dataset is made of, as one short text that changes when a file does.
+"""Digest of the files of a dataset, which changes when a file does.
 
-By default a file is its size and the time of its last change, so that 200,000 images take about a
-second; `content` reads them all instead, which survives a copy that forgets the times. The sums of
-contents are kept for this process under size and time, so that a second look is as cheap.
+By default a file stands for its size and modification time, so 200,000 images take about a second.
+With `content` their bytes are read instead, which survives a copy that loses the times.
 """
 
+import functools
 import hashlib
 import os
 import time
@@ -13,58 +13,54 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-SLOW = 0.1  # seconds; what took longer is remembered for a while
-SHARE = 20  # it is remembered this many times as long as it took, so it costs a twentieth
+SLOW = 0.1  # seconds; a slower digest is cached
+SHARE = 20  # the cache lasts this many times as long as the digest took
 
 
-class Source(NamedTuple):
-    """A file as it was found: bytes, nanoseconds, CRC-32 of its content (0: not read)."""
+class FileState(NamedTuple):
+    """Bytes, modification time in nanoseconds, CRC-32 of the content (0: not read)."""
 
     size: int
     time: int
     crc: int = 0
 
 
-_remembered: dict[Hashable, tuple[float, str]] = {}  # until when, what
-_sums: dict[tuple[str, int, int], int] = {}
+_cache: dict[Hashable, tuple[float, str]] = {}  # {key: (expiry, digest)}
 
 
 def manifest(files: Iterable[str], content: bool = False, key: Hashable = None) -> str:
-    """A hash over size and time of every file, or over their contents; a missing one counts, too.
+    """Return the digest of the files; a missing file changes it, too.
 
-    key: what the files follow from; if looking takes long, a look at the same key soon after gives
-    the same answer.
+    key: identifies the list of files. A slow digest of the same key is cached for a while.
     """
     began = time.monotonic()
-    until, known = _remembered.get((key, content), (0.0, ""))
-    if key is not None and began < until:
+    expiry, known = _cache.get((key, content), (0.0, ""))
+    if key is not None and began < expiry:
         return known
     digest = hashlib.sha256()
     for file in files:
-        found = look(file, content)
-        if found is None:
+        state = file_state(file, content)
+        if state is None:
             digest.update(b"missing;")
-        elif content:
-            digest.update(b"%d %d;" % (found.size, found.crc))
         else:
-            digest.update(b"%d %d;" % (found.size, found.time))
+            digest.update(b"%d %d;" % (state.size, state.crc if content else state.time))
     text, took = digest.hexdigest(), time.monotonic() - began
     if took > SLOW:
-        _remembered[key, content] = (time.monotonic() + SHARE * took, text)
+        _cache[key, content] = (time.monotonic() + SHARE * took, text)
     return text
 
 
-def look(file: str | Path, content: bool = False) -> Source | None:
-    """A file as it is now; None where there is none."""
+def file_state(file: str | Path, content: bool = False) -> FileState | None:
+    """Return the state of a file, or None if there is no such file."""
     try:
-        state = os.stat(file)
+        found = os.stat(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    source = Source(state.st_size, state.st_mtime_ns)
-    if not content:
-        return source
-    version = (str(file), *source[:2])
-    if version not in _sums:
-        with open(file, "rb") as data:
-            _sums[version] = zlib.crc32(data.read())
-    return source._replace(crc=_sums[version])
+    size, changed = found.st_size, found.st_mtime_ns
+    return FileState(size, changed, _crc(str(file), size, changed) if content else 0)
+
+
+@functools.cache
+def _crc(file: str, size: int, changed: int) -> int:
+    """Return the CRC-32 of a file; size and time identify its version in the cache."""
+    return zlib.crc32(Path(file).read_bytes())

@@ -1,11 +1,11 @@
-"""The people of one of SPIN's npz files, and the fits that stand in for their poses.
+"""People of SPIN's npz files, and the fits that replace missing poses.
 
-An npz holds N people: imgname (N,), center (N, 2), scale (N,) = box / 200, and of the following
-what the dataset has: part (N, 24, 3) and openpose (N, 25, 3) keypoints, S (N, 24, 4) joints in
-metres, pose (N, 72) axis-angle, shape (N, 10), has_smpl (N,), gender (N,) m or f. A fits file is
-(N, 82): pose and shape of the same people, estimated. What is missing is zero.
+An npz holds N people: imgname (N,), center (N, 2), scale (N,) = box / 200, and optionally part
+(N, 24, 3) and openpose (N, 25, 3) keypoints, S (N, 24, 4) joints in metres, pose (N, 72)
+axis-angle, shape (N, 10), has_smpl (N,), gender (N,) m or f. A missing array is zero. A fits file
+is (N, 82): estimated pose and shape of the same people.
 
-A file may have several names, as SPIN and MMHuman3D have them; the first that exists is read.
+A file may have several names, those of SPIN and MMHuman3D; the first that exists is read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,8 @@ import roma
 import torch
 from numpy.typing import NDArray
 
-from datasets.io.arrays import AGAIN, BROKEN, MAX_BYTES, check_npz, named, read_npy
+from datasets.io.arrays import AGAIN, BROKEN, check_npz, named, read_npy
+from datasets.io.files import MAX_BYTES
 from datasets.io.strings import read_array
 
 GENDERS = {"m": 0, "f": 1}
@@ -30,11 +31,11 @@ Names = str | Path | Sequence[str | Path]
 
 
 class People(NamedTuple):
-    """The checked content of one npz, and where its images are."""
+    """Checked content of one npz, and the folder of its images."""
 
     npz: Path
     images: Path
-    no_fits: tuple[Path, ...]  # where fits were looked for in vain
+    missing_fits: tuple[Path, ...]  # names of a fits file that does not exist
     imgname: NDArray
     center: NDArray
     scale: NDArray
@@ -55,11 +56,11 @@ class People(NamedTuple):
 def read_people(
     npz: Names, folder: str | Path, fits: Names | None = None, max_bytes: int = MAX_BYTES
 ) -> People:
-    """One npz and its fits, checked: keys, shapes, finite values, gender letters, rows."""
+    """Read one npz and its fits, and check keys, shapes, finite values and genders."""
     path = first_of(npz)
     if path is None:
         raise FileNotFoundError(
-            f"{_listed(npz)}: no such file. Fetch SPIN's dataset extras, or leave this set out: "
+            f"{_listed(npz)}: no such file. Download SPIN's dataset extras, or leave this set out: "
             "dataset.only=[...]"
         )
     raw = _read(path, max_bytes)
@@ -102,52 +103,51 @@ def read_people(
 
 
 def pose_table(sets: Mapping[str, People]) -> str:
-    """A line for each set: how many people it has, and where their poses are from."""
+    """Return a table of the sets: how many people each has, and the source of their poses."""
     lines = ["set             people  pose in npz  pose from fits  no pose"]
     for name, people in sets.items():
         true, fitted = (int(n) for n in people.flags[:, :2].sum(0))
         none = int((~people.has_pose).sum())
-        note = f"  no fits at {_listed(people.no_fits)}" if none and people.no_fits else ""
+        missing = _listed(people.missing_fits) if none else ""
+        note = f"  no fits at {missing}" if missing else ""
         total = len(people.imgname)
         lines.append(f"{name:14} {total:7} {true:12} {fitted:15} {none:8}{note}")
     return "\n".join(lines)
 
 
 def check_poses(sets: Mapping[str, People]) -> None:
-    """A set of training people of which nobody has a pose though fits are named, or if all sets are
-    such, is an error: the pose term would be silently empty.
+    """Refuse training sets without any pose, whose pose loss would be empty.
+
+    With fits=null a set may do without, unless no set has a pose.
     """
     without = [name for name, people in sets.items() if not people.has_pose.any()]
-    missing = [name for name in without if sets[name].no_fits]
-    if not missing and len(without) < len(sets):
+    which = [name for name in without if sets[name].missing_fits]
+    if not which and len(without) < len(sets):
         return
-    which = missing or without
+    which = which or without
     reasons = [
-        f"{name}: {sets[name].npz} has no SMPL parameters (pose, shape), as SPIN's own scripts "
-        f"write it, and fits were looked for at {_listed(sets[name].no_fits) or 'no place'}."
+        f"{name}: {sets[name].npz} has no SMPL parameters (pose, shape), and no fits were found at "
+        f"{_listed(sets[name].missing_fits) or 'any path'}."
         for name in which
     ]
-    only = [name for name in sets if name not in without]
-    advice = f"Fetch SPIN's static fits (static_fits/{which[0]}_fits.npy)"
-    if only:
+    advice = f"Download SPIN's static fits (static_fits/{which[0]}_fits.npy)"
+    if only := [name for name in sets if name not in without]:
         advice += (
             f", leave the set out (dataset.only=[{','.join(only)}]), or learn from its keypoints "
-            f"alone (dataset.train.{which[0]}.fits=null)"
+            f"only (dataset.train.{which[0]}.fits=null)"
         )
-    raise FileNotFoundError(
-        "nobody has a pose in " + ", ".join(which) + ".\n" + "\n".join(reasons) + f"\n{advice}.\n"
-        + pose_table(sets)
-    )  # fmt: skip
+    title = f"No person has a pose in {', '.join(which)}."
+    raise FileNotFoundError("\n".join([title, *reasons, f"{advice}.", pose_table(sets)]))
 
 
 def read_names(npz: Names, max_bytes: int = MAX_BYTES) -> list[str]:
-    """The images that an npz names; none where there is no file."""
+    """Return the image names of an npz; none if there is no file."""
     path = first_of(npz)
     return [] if path is None else _read(path, max_bytes)["imgname"].tolist()
 
 
 def read_fits(path: Path, count: int, npz: Path, max_bytes: int = MAX_BYTES) -> NDArray:
-    """(N, 82) pose and shape, row by row of the npz."""
+    """(N, 82) pose and shape of the people of the npz."""
     fits = read_npy(path, max_bytes)
     if fits.shape != (count, 82) or not np.isfinite(fits).all():
         raise ValueError(
@@ -158,7 +158,7 @@ def read_fits(path: Path, count: int, npz: Path, max_bytes: int = MAX_BYTES) -> 
 
 
 def first_of(names: Names) -> Path | None:
-    """The first of these files that exists."""
+    """Return the first of these files that exists."""
     return next((path for path in _paths(names) if path.is_file()), None)
 
 
@@ -171,7 +171,7 @@ def _listed(names: Names) -> str:
 
 
 def _read(path: Path, max_bytes: int) -> dict[str, NDArray]:
-    """The arrays that are known here; what else the file holds is not looked at."""
+    """Read the arrays named above; others are ignored."""
     try:
         check_npz(path, max_bytes, strings=True)
         with np.load(path, allow_pickle=False) as file:
@@ -182,7 +182,7 @@ def _read(path: Path, max_bytes: int) -> dict[str, NDArray]:
         raise named(path, "an npz of plain arrays", error, AGAIN) from error
     missing = {"imgname", "center", "scale"} - set(raw)
     if missing:
-        hint = " This is MMHuman3D's HumanData; take SPIN's." if "image_path" in keys else ""
+        hint = " This is MMHuman3D's HumanData; use SPIN's." if "image_path" in keys else ""
         raise ValueError(
             f"{path}: expected SPIN's imgname, center, scale; missing {sorted(missing)}.{hint}"
         )

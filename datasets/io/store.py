@@ -1,105 +1,85 @@
-"""Packed store: all images of a dataset, resized and encoded, in one HDF5 file for slow disks.
+"""Packed store: the resized images of a dataset in one LMDB file, for slow disks.
 
-    bytes    (B,)     uint8   the JPEGs, one after the other
-    offsets  (N + 1,) int64   image i is bytes[offsets[i] : offsets[i + 1]]
-    sums     (N,)     uint32  CRC-32 of each JPEG, compared whenever it is read
-    sources  (N, 3)   int64   of the file that each was made from: size, time, CRC-32
-    attributes: format, key (the hash of the CSV), size (pixels a side), digest (of all but bytes)
+    meta        JSON: format, key (digest of the CSV), size (pixels); once complete, digest
+    image<i>    JPEG of image i; a JPEG that already has the right size is stored byte for byte
+    record<i>   RECORD of image i
 
-Writing is restartable and whole or not at all: images first go to a journal beside the store, from
-which an interrupted run goes on; the finished journal becomes an HDF5 file under a temporary name,
-which is synced and renamed. An image that already has the right size is kept byte for byte.
+`write` fills <path>.partial, one transaction per BATCH images, and renames it when it is complete.
 """
 
+import functools
 import hashlib
 import json
 import os
-import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import cv2
-import h5py
+import lmdb
 import numpy as np
+from numpy.typing import NDArray
 
-from datasets.io import hdf5, images
-from datasets.io.files import atomic_write, lock, space_for
-from datasets.io.manifest import Source, look
+from datasets.io import images
+from datasets.io.files import MAX_PIXELS, Progress, disk_full, lock, sync_folder
+from datasets.io.manifest import file_state
 
-FORMAT = "packed store 2"
-_RECORD = struct.Struct("<IIqqI")  # length and CRC-32 of the bytes that follow, and their source
-_QUALITY = 95
-Progress = Callable[[Sequence[Path]], Iterable[Path]]
+FORMAT = "packed store 3"
+# Size, time and CRC-32 of the source file; CRC-32 of the JPEG.
+RECORD = np.dtype([("size", "<i8"), ("time", "<i8"), ("crc", "<u4"), ("jpeg_crc", "<u4")])
+BATCH = 64
+QUALITY = [cv2.IMWRITE_JPEG_QUALITY, 95]
 
 
 class Store:
-    """N encoded images, read by index. The file is opened on first use, once in each process."""
+    """N encoded images, read by index; each process opens the file when it needs it."""
 
     def __init__(self, path: str | Path, key: str, size: int):
         self.path, self.size = Path(path), size
-        self._bytes: h5py.Dataset | None = None
-        self._pid = -1
+        self._advice = f"Pack again with scripts/prepare_age.py pack={size}."
         if not self.path.is_file():
             raise FileNotFoundError(f"{self.path}: no such packed store. {self._advice}")
+        self._inode = self.path.stat().st_ino
         try:
-            with h5py.File(self.path, "r") as file:
-                if str(file.attrs["format"]) != FORMAT:
-                    raise KeyError("another format")
-                found = (str(file.attrs["key"]), int(str(file.attrs["size"])))
-                names = ("offsets", "sums", "sources")
-                index = [np.asarray(hdf5.array(file, name, "iu")) for name in names]
-                self.digest, held = str(file.attrs["digest"]), hdf5.array(file, "bytes", "u").shape
-        except Exception as error:  # a damaged HDF5 file fails in many ways
+            with _reader(str(self.path), self._inode).begin() as transaction:
+                meta = json.loads(transaction.get(b"meta") or b"{}")
+                self.records = _records(transaction)
+            self.digest = _digest(self.records)
+            if (meta["format"], meta["digest"]) != (FORMAT, self.digest):
+                raise ValueError("its digest does not match its content")
+            found = str(meta["key"]), int(meta["size"])
+        except Exception as error:  # a damaged file fails in many ways
             raise ValueError(
-                f"{self.path}: expected a packed store, got a damaged one or something else "
+                f"{self.path}: expected a packed store, got a damaged file or another format "
                 f"({type(error).__name__}: {error}). {self._advice}"
             ) from None
-        self._offsets, self._sums, self.sources = index
-        if self.digest != _digest(*index) or held != (int(self._offsets[-1]),):
-            raise ValueError(f"{self.path}: its index is damaged. {self._advice}")
         if found != (key, size):
             raise ValueError(
                 f"{self.path}: expected a packed store of the CSV {key[:12]} at {size} px, got one "
                 f"of {found[0][:12]} at {found[1]} px. {self._advice}"
             )
 
-    @property
-    def _advice(self) -> str:
-        return f"Make it with scripts/prepare_age.py pack={self.size}, which replaces it."
-
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self.records)
 
     def __getitem__(self, index: int) -> bytes:
-        if self._bytes is None or self._pid != os.getpid():  # an HDF5 handle must not cross a fork
-            packed = hdf5.array(h5py.File(self.path, "r"), "bytes", "u")
-            self._bytes, self._pid = packed, os.getpid()
-        data = self._bytes[self._offsets[index] : self._offsets[index + 1]].tobytes()
-        if zlib.crc32(data) != self._sums[index]:
+        with _reader(str(self.path), self._inode).begin() as transaction:
+            data = transaction.get(b"image%08d" % index) or b""
+        if zlib.crc32(data) != self.records["jpeg_crc"][index]:
             raise ValueError(f"{self.path}, image {index}: it is damaged. {self._advice}")
         return data
 
     def check_sources(self, files: Sequence[str | Path]) -> None:
-        """Refuse images that are not the packed ones; those that are not there do not matter."""
-        for file, packed in zip(files, self.sources.tolist(), strict=True):
-            found = look(file)
-            if found is None or found[:2] == tuple(packed[:2]):
+        """Refuse source files that have changed since packing; they may be missing."""
+        for file, (size, time, crc, _) in zip(files, self.records.tolist(), strict=True):
+            found = file_state(file)
+            if found is None or found[:2] == (size, time):
                 continue
-            if found.size != packed[0] or look(file, content=True) != (*found[:2], packed[2]):
+            if found.size != size or file_state(file, content=True) != (size, found.time, crc):
                 raise ValueError(
-                    f"{self.path}: {file} is not the image that was packed; it has changed since. "
-                    f"{self._advice}"
+                    f"{self.path}: {file} has changed since it was packed. {self._advice}"
                 )
-
-    def check(self) -> None:
-        """Read every image once; a damaged one is an error."""
-        for index in range(len(self)):
-            self[index]
-
-    def __getstate__(self) -> dict:
-        return self.__dict__ | {"_bytes": None, "_pid": -1}
 
 
 def write(
@@ -108,114 +88,130 @@ def write(
     key: str,
     size: int,
     progress: Progress = iter,
-    say: Callable[[str], None] = print,
-    max_pixels: int = images.MAX_PIXELS,
+    log: Callable[[str], None] = print,
+    max_pixels: int = MAX_PIXELS,
 ) -> Store:
-    """Pack N image files into `path`: an interrupted run goes on, a whole store is left alone.
+    """Pack N image files into `path`. An interrupted run resumes; a complete store is kept.
 
-    A store that is damaged, or of another CSV, size or other images, is replaced once the new one
-    is whole; `say` is told why. `progress` wraps the files still to do, e.g. `tqdm`.
+    A store that is damaged, or made from another CSV, size or images, is replaced; `log` gets the
+    reason. `progress` wraps the files still to do.
     """
     path = Path(path)
-    journal_path = path.with_name(path.name + ".journal")
     if path.is_file():
         try:
-            packed = Store(path, key, size)
-            packed.check_sources(files)
-            packed.check()
-            journal_path.unlink(missing_ok=True)  # of a run that was killed at the very end
-            return packed
+            store = Store(path, key, size)
+            store.check_sources(files)
+            for index in range(len(store)):
+                store[index]  # raises if the image is damaged
+            return store
         except ValueError as error:
-            say(f"packing again: {str(error).split(' Make it with')[0]}")
+            log(f"Packing again. {str(error).split(' Pack again')[0]}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    header = json.dumps({"format": FORMAT, "key": key, "size": size, "count": len(files)})
-    with space_for(journal_path), journal_path.open("a+b") as journal:
-        _lock(journal)
-        done = _rewind(journal, header.encode() + b"\n", files)
-        for file in progress(files[done:]):
-            data, source = _encode(file, size, max_pixels)
-            journal.write(_RECORD.pack(len(data), zlib.crc32(data), *source) + data)
-        journal.seek(len(header) + 1)
-        records = [record for record, _ in _records(journal)]
-        _convert(path, records, journal, len(header) + 1, {"key": key, "size": size})
-        journal_path.unlink()
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("ab") as file:
+        try:
+            lock(file, wait=False)
+        except BlockingIOError:
+            raise RuntimeError(
+                f"{partial}: another process is writing this packed store. Wait for it to end."
+            ) from None
+        try:
+            meta = {"format": FORMAT, "key": key, "size": size}
+            _fill(partial, files, meta, progress, max_pixels)
+        except lmdb.Error as error:
+            raise disk_full(partial, error) from error
+        partial.replace(path)
+    sync_folder(path.parent)
     return Store(path, key, size)
 
 
-def _encode(file: Path, size: int, max_pixels: int) -> tuple[bytes, Source]:
-    """The bytes to be packed, and the file that they come from."""
-    source, data = look(file), images.read_bytes(file)
-    assert source is not None
-    image = images.decode(data, size, file, max_pixels)  # also proves that the file is whole
-    source = source._replace(crc=zlib.crc32(data))
-    if images.jpeg_shape(data) == (size, size):
-        return data, source
-    quality = [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]
-    image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-    return cv2.imencode(".jpg", image, quality)[1].tobytes(), source
-
-
-def _lock(journal: BinaryIO) -> None:
-    try:
-        lock(journal, wait=False)
-    except BlockingIOError:
-        raise RuntimeError(
-            f"{journal.name}: another process is writing this packed store. Wait for it to end."
-        ) from None
-
-
-def _rewind(journal: BinaryIO, header: bytes, files: Sequence[Path]) -> int:
-    """Cut the journal after its last whole record of an image as it is now; how many stay."""
-    journal.seek(0)
-    if journal.read(len(header)) != header:
-        journal.truncate(0)
-        journal.write(header)
-        return 0
-    done, end = 0, len(header)
-    for record, length in _records(journal):
-        found = look(files[done]) if done < len(files) else None
-        if found is None or found[:2] != record[2:4]:
-            break
-        done, end = done + 1, end + _RECORD.size + length
-    journal.truncate(end)
-    journal.seek(0, os.SEEK_END)
-    return done
-
-
-def _records(journal: BinaryIO) -> Iterator[tuple[tuple[int, ...], int]]:
-    """The heads and lengths of the whole records from here on; ends at a torn one."""
-    while len(head := journal.read(_RECORD.size)) == _RECORD.size:
-        record = _RECORD.unpack(head)
-        data = journal.read(record[0])
-        if len(data) < record[0] or zlib.crc32(data) != record[1]:
-            return
-        yield record, record[0]
-
-
-def _convert(
-    path: Path, records: list, journal: BinaryIO, start: int, attributes: dict[str, Any]
+def _fill(
+    partial: Path, files: Sequence[Path], meta: dict[str, Any], progress: Progress, max_pixels: int
 ) -> None:
-    """Write the HDF5 file from the journal's records."""
-    table = np.array(records, np.int64).reshape(len(records), 5)
-    offsets = np.concatenate([[0], np.cumsum(table[:, 0])]).astype(np.int64)
-    index = {"offsets": offsets, "sums": table[:, 1].astype(np.uint32), "sources": table[:, 2:]}
-    layout = {name: (array.shape, array.dtype) for name, array in index.items()}
-    attributes |= {"format": FORMAT, "digest": _digest(*index.values())}
-    with atomic_write(path) as file:
-        offsets = hdf5.lay_out(
-            file, {**layout, "bytes": ((int(offsets[-1]),), np.uint8)}, attributes
-        )
-        for name, array in index.items():
-            file.seek(offsets[name])
-            file.write(np.ascontiguousarray(array).tobytes())
-        file.seek(offsets["bytes"])
-        journal.seek(start)
-        for record in records:
-            journal.seek(_RECORD.size, os.SEEK_CUR)
-            file.write(journal.read(record[0]))
+    """Pack the images that a partial store does not have yet, then complete its meta."""
+    env, done = _resume(partial, files, json.dumps(meta).encode())
+    batch: dict[bytes, bytes] = {}
+    try:
+        for index, file in enumerate(progress(files[done:]), start=done):
+            state, source = file_state(file), images.read_bytes(file)
+            data = _encode(source, meta["size"], file, max_pixels)
+            record = len(source), state.time if state else 0, zlib.crc32(source), zlib.crc32(data)
+            batch[b"image%08d" % index] = data
+            batch[b"record%08d" % index] = np.array(record, RECORD).tobytes()
+            if len(batch) == 2 * BATCH:
+                _put(env, batch)
+                batch = {}
+        _put(env, batch)
+        with env.begin() as transaction:
+            meta = meta | {"digest": _digest(_records(transaction))}
+        _put(env, {b"meta": json.dumps(meta).encode()})
+    finally:
+        env.close()
 
 
-def _digest(offsets: np.ndarray, sums: np.ndarray, sources: np.ndarray) -> str:
-    """Of the index, without the times: it is the same for the same images packed again."""
-    parts = offsets.astype("<i8"), sums.astype("<u4"), sources[:, [0, 2]].astype("<i8")
-    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+def _resume(partial: Path, files: Sequence[Path], meta: bytes) -> tuple[lmdb.Environment, int]:
+    """Open a partial store and return the number of its images; empty it if it is of others."""
+    try:
+        env = _environment(partial)
+    except (lmdb.Error, ValueError):  # damaged
+        os.truncate(partial, 0)
+        env = _environment(partial)
+    with env.begin(write=True) as transaction:
+        records = _records(transaction)
+        states = [(file_state(file) or ())[:2] for file in files[: len(records)]]
+        if transaction.get(b"meta") == meta and records[["size", "time"]].tolist() == states:
+            return env, len(records)
+        transaction.drop(env.open_db(txn=transaction), delete=False)
+        transaction.put(b"meta", meta)
+    return env, 0
+
+
+def _encode(data: bytes, size: int, file: Path, max_pixels: int) -> bytes:
+    image = images.decode(data, size, file, max_pixels)  # also checks that the file is complete
+    if images.jpeg_shape(data) == (size, size):
+        return data
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    return cv2.imencode(".jpg", bgr, QUALITY)[1].tobytes()
+
+
+def _put(env: lmdb.Environment, items: dict[bytes, bytes]) -> None:
+    """Write items in one transaction; the map grows as needed."""
+    while True:
+        try:
+            with env.begin(write=True) as transaction:
+                for key, value in items.items():
+                    transaction.put(key, value)
+            return
+        except lmdb.MapFullError:
+            env.set_mapsize(2 * env.info()["map_size"])
+
+
+@functools.lru_cache(maxsize=8)
+def _reader(path: str, inode: int) -> lmdb.Environment:
+    """Return the environment of a store; LMDB allows one per file in a process.
+
+    It may be used after a fork: without locks it is a read-only memory map.
+    """
+    return _environment(Path(path), readonly=True, readahead=False)
+
+
+def _environment(path: Path, **options: Any) -> lmdb.Environment:
+    env = lmdb.open(str(path), subdir=False, lock=False, **options)
+    expected, found = (env.info()["last_pgno"] + 1) * env.stat()["psize"], path.stat().st_size
+    if 0 < found < expected:  # reading beyond the end would kill the process
+        env.close()
+        raise ValueError(f"truncated: expected {expected:,} bytes, got {found:,}")
+    return env
+
+
+def _records(transaction: lmdb.Transaction) -> NDArray:
+    """(N,) RECORD."""
+    cursor = transaction.cursor()
+    cursor.set_range(b"record")
+    return np.frombuffer(b"".join(value for _, value in cursor), RECORD)
+
+
+def _digest(records: NDArray) -> str:
+    """Digest of sources and JPEGs; it ignores times, so packing the same images again keeps it."""
+    columns = [records[name].tobytes() for name in ("size", "crc", "jpeg_crc")]
+    return hashlib.sha256(b"".join(columns)).hexdigest()

@@ -192,7 +192,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "threads": COUNT,
     },
     "prepare_age": {
-        "source": one_of("imdb_wiki", "agedb", "utkface"),
+        "source": one_of("imdb_wiki", "agedb", "utkface", "csv"),
         "cap": COUNT,
         "seed": INDEX,
         "pack": either(PIXELS, NOTHING),
@@ -216,4 +216,3 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "prepare_nyud2": {"seed": INDEX},
 }
-RULES["prepare_imdb_wiki"] = RULES["prepare_age"]

@@ -105,4 +105,6 @@ def locked(folder: Path, holder: bool = True) -> Iterator[None]:
     with (folder / "lock").open("w") as file:
         if holder:
             lock(file)
+            for leftover in folder.rglob(".*.tmp"):  # of a writer that was killed
+                leftover.unlink()
         yield

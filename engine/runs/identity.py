@@ -18,7 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from datasets.io.manifest import look
+from datasets.io.manifest import file_state
 from engine.cli import targets
 from engine.runs import code, records
 
@@ -113,7 +113,7 @@ def files_of(node: Any) -> list[str]:
 def file_digest(path: Path, large: int | None = LARGE) -> str | None:
     """A hash of a file's content; None where there is no file. Files of more than `large` bytes are
     told apart by size and time."""
-    found = look(path) if path.is_file() else None
+    found = file_state(path) if path.is_file() else None
     if found is None:
         return None
     if large is not None and found.size > large:

@@ -18,8 +18,8 @@ from torchvision.transforms.functional import to_tensor
 from datasets.ages import AgeDataset, pack, write_csv
 from datasets.depth import bin_centers
 from datasets.ihmr import FIELDS
+from datasets.io.nyud2_frames import encode
 from datasets.nyud2 import HISTOGRAM, DepthDataset
-from datasets.nyud2_files import encode
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.runs.run import composed, first_stage, make_fabric, run
 from engine.speed.timing import Compare, Row, backward, once, peak

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from datasets import depth as maps
-from datasets import nyud2_files
-from datasets.io import nyud2_frames
+from datasets import nyud2
 from datasets.io.arrays import read_npy
 from engine.training import build
 from scripts.released.clones import Missing
@@ -176,7 +175,7 @@ def histograms(root: Path, work: Path) -> Quantities:
         for item in (dataset[0], dataset[1]):
             bins = [dataset.get_bin_idx(value) for value in item["depth"].numpy().ravel()]
             counts.append(np.bincount(bins, minlength=100))
-        own = nyud2_files.histograms(nyud2_frames.frames(work, "test"))
+        own = nyud2.histograms(nyud2.frames(work, "test"))
         yield f"histograms of two frames of {width} x {height}", own, np.stack(counts)
 
 

@@ -16,9 +16,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from datasets import depth as maps
-from datasets.io.nyud2_frames import frames
-from datasets.nyud2 import HISTOGRAM, MASK
-from datasets.nyud2_files import encode, histograms, measured_mask
+from datasets.io.nyud2_frames import encode
+from datasets.nyud2 import HISTOGRAM, MASK, frames, histograms, measured_mask
 from synthetic.mini.folder import Progress, generated_folder
 from synthetic.mini.room_casting import PLAIN, PLANKS, TILES, Room, cast, paint, rays
 

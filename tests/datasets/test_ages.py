@@ -61,7 +61,7 @@ def test_written_csv_is_read_back(tmp_path):
     write_csv(tmp_path / "new/a.csv", [3, 70.5], ["x/1.jpg", "x, y.jpg"], ["val", "train"])
     rows = [(row.age, row.path, row.split) for row in read_csv(tmp_path / "new/a.csv")]
     assert rows == [(3.0, "x/1.jpg", "val"), (70.5, "x, y.jpg", "train")]
-    with pytest.raises(ValueError, match="leaves"):
+    with pytest.raises(ValueError, match="expected a path below"):
         write_csv(tmp_path / "b.csv", [3], ["../1.jpg"], ["val"])
     assert [file.name for file in tmp_path.iterdir()] == ["new"]  # nothing half-written
 
@@ -72,9 +72,8 @@ GOOD = "age,path,split\n1,crop/0.jpg,train\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("age,path\n1,crop/0.jpg\n", r"missing: \['split'\]"),
-        ("age,path,split,sex\n1,crop/0.jpg,train,f\n", r"extra: \['sex'\]"),
-        (",age,path,split\n0,1,crop/0.jpg,train\n", "index=False"),
+        ("age,path\n1,crop/0.jpg\n", "expected the columns age, path, split; got 'age, path'"),
+        ("age,path,split\n1,\xe9\0,train\n".encode("latin1"), "got a file of another kind"),
         ("", "expected the columns age, path, split"),
         (GOOD + "2,crop/1.jpg\n", "line 3: expected 3 cells, got 2"),
         (GOOD + "nan,crop/1.jpg,train\n", r"line 3: expected an age in 0\.\.200 years, got 'nan'"),
@@ -84,26 +83,26 @@ GOOD = "age,path,split\n1,crop/0.jpg,train\n"
         (GOOD + "201,crop/1.jpg,train\n", "line 3: expected an age.*'201'"),
         (GOOD + "inf,crop/1.jpg,train\n", "line 3: expected an age.*'inf'"),
         (GOOD + "1,crop/1.jpg,dev\n", "line 3: expected split train or val or test, got 'dev'"),
-        (GOOD + "1,../1.jpg,train\n", "line 3: .*leaves"),
-        (GOOD + "1,crop/../../1.jpg,train\n", "line 3: .*leaves"),
-        (GOOD + "1,/etc/hostname,train\n", "line 3: .*leaves"),
+        (GOOD + "1,../1.jpg,train\n", "line 3: expected a path below"),
+        (GOOD + "1,crop/../../1.jpg,train\n", "line 3: expected a path below"),
+        (GOOD + "1,/etc/hostname,train\n", "line 3: expected a path below"),
         (GOOD + "1,,train\n", "line 3: expected a path"),
         (
             "age,path,split\n1,crop/0.jpg,val\n",
             r"expected rows with split 'train', got \{'val': 1\}",
         ),
-        ("age,path,split\n", "no rows at all"),
+        ("age,path,split\n", "expected rows, got none"),
     ],
 )
 def test_bad_csv_is_named(faces, text, message):
-    (faces / "faces.csv").write_text(text)
+    (faces / "faces.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message) as caught:
         build(faces)
     assert str(faces / "faces.csv") in str(caught.value)
 
 
 def test_unknown_split_name(faces):
-    with pytest.raises(ValueError, match=r"one of train, val, test; got 'valid'"):
+    with pytest.raises(ValueError, match=r"Unknown split 'valid'; choose from train, val, test"):
         build(faces, "valid")
 
 
@@ -115,7 +114,7 @@ def test_missing_csv(tmp_path):
 @pytest.mark.parametrize("path", ["crop/missing.jpg", "nowhere/0.jpg", "crop"])
 def test_missing_image_is_found_at_once(faces, path):
     (faces / "faces.csv").write_text(f"{GOOD}1,{path},train\n")
-    with pytest.raises(FileNotFoundError, match=rf"faces\.csv, line 3: no such image .*{path}"):
+    with pytest.raises(FileNotFoundError, match=rf"faces\.csv, line 3: no such file .*{path}"):
         build(faces)
 
 
@@ -129,7 +128,7 @@ def test_image_that_vanishes_later_is_named(faces):
 def test_truncated_image_is_named(faces):
     file = faces / "crop/3.jpg"
     file.write_bytes(file.read_bytes()[:800])
-    with pytest.raises(ValueError, match=r"crop/3\.jpg: expected a whole image, got 800 bytes"):
+    with pytest.raises(ValueError, match=r"crop/3\.jpg: expected a complete image, got 800 bytes"):
         build(faces)[1]
 
 

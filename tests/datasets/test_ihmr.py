@@ -128,7 +128,7 @@ def test_a_view_twice_mirrored_is_the_first():
 
 def test_the_augmentation_is_spins():
     torch.manual_seed(0)
-    views = [crops.draw_view(0.4) for _ in range(3000)]
+    views = [crops.random_view(0.4) for _ in range(3000)]
     # 0.03: three standard deviations of a share of 3,000
     assert abs(np.mean([v.flip for v in views]) - 0.5) < 0.03
     assert abs(np.mean([v.rotation != 0 for v in views]) - 0.4) < 0.03

@@ -11,10 +11,8 @@ import torch
 from scipy.io import savemat
 
 from datasets import nyud2
-from datasets.depth import NEAREST, bins_of, to_image
-from datasets.depth_released import seen_depth
-from datasets.nyud2 import DepthDataset
-from datasets.nyud2_files import measured_mask
+from datasets.depth import NEAREST, bins_of, released_depth, to_image
+from datasets.nyud2 import DepthDataset, measured_mask
 
 SMALL = (28, 38)
 
@@ -108,10 +106,10 @@ def test_training_frames_are_resampled_as_asked(tmp_path: Path):
     item = steps[0]
     torch.manual_seed(0)
     turn, coin = torch.rand(2).tolist()
-    expected = seen_depth(depth, (114, 152), 5 * (2 * turn - 1), coin < 0.5) * (10 / 255)
+    expected = released_depth(depth, (114, 152), 5 * (2 * turn - 1), coin < 0.5) * (10 / 255)
     np.testing.assert_allclose(item["target"][0], expected, rtol=1e-6)
     assert one[0]["target"].shape == item["target"].shape
-    with pytest.raises(ValueError, match="resampling is one of once, released; got 'twice'"):
+    with pytest.raises(ValueError, match="Unknown resampling 'twice'; choose from once, released"):
         DepthDataset(tmp_path, "train", SMALL, resampling="twice")
 
 
@@ -173,7 +171,7 @@ def test_a_mat_that_is_not_hdf5(tmp_path: Path):
     with h5py.File(tmp_path / "labeled.mat", "w") as file:
         file["images"] = np.zeros(1)
     savemat(tmp_path / "splits.mat", {"trainNdxs": [[1]], "testNdxs": [[1]]})
-    with pytest.raises(ValueError, match=r"labeled\.mat: .*\['depths'\] missing"):
+    with pytest.raises(ValueError, match=r"labeled\.mat: .*images has type float64\. Download"):
         nyud2.frames(tmp_path, "train", tmp_path / "labeled.mat")
 
 
@@ -182,17 +180,17 @@ def test_a_mat_whose_arrays_are_elsewhere_or_of_another_kind(tmp_path: Path):
     with h5py.File(mat, "r+") as file:
         file.move("images", "kept")
         file["images"] = h5py.SoftLink("/kept")
-    with pytest.raises(ValueError, match=r"labeled\.mat: .*images is a soft link\. Fetch"):
+    with pytest.raises(ValueError, match=r"labeled\.mat: .*images is a link\. Download"):
         nyud2.frames(tmp_path, "train", mat, splits)
     with h5py.File(mat, "r+") as file:
         del file["images"]
         file.create_dataset("images", (3, 3, 640, 480), np.float64)
-    with pytest.raises(ValueError, match=r"labeled\.mat: .*images holds float64\. Fetch"):
+    with pytest.raises(ValueError, match=r"labeled\.mat: .*images has type float64\. Download"):
         nyud2.frames(tmp_path, "train", mat, splits)
     with h5py.File(mat, "r+") as file:
         del file["images"]
         file.create_dataset("images", (2**40, 3, 640, 480), np.uint8)  # no byte of it is there
-    with pytest.raises(ValueError, match=r"labeled\.mat: .*the file has 0\. Fetch"):
+    with pytest.raises(ValueError, match=r"labeled\.mat: .*the file has 0\. Download"):
         nyud2.frames(tmp_path, "train", mat, splits)
 
 
@@ -220,7 +218,7 @@ def test_all_zero_depth(folder: Path):
 def test_damaged_image(folder: Path):
     path = first(folder, ".jpg")
     path.write_bytes(b"no image")
-    with pytest.raises(ValueError, match=rf"{path.name}: expected an image"):
+    with pytest.raises(ValueError, match=rf"{path.name}: expected a complete image"):
         DepthDataset(folder, "train", SMALL)[0]
 
 
@@ -242,16 +240,16 @@ def test_damaged_csv(folder: Path, text: str):
 
 def test_mask_of_the_wrong_shape(folder: Path):
     np.save(folder / nyud2.MASK, np.ones((2, 228, 304), np.uint8))
-    with pytest.raises(ValueError, match=r"mask\.npy: .*\(3, 228, 304\).*got \(2, 228, 304\)"):
+    with pytest.raises(ValueError, match=r"mask\.npy: .*\(3, 228, 304\), got \(2, 228, 304\)"):
         DepthDataset(folder, "test", SMALL)
     (folder / nyud2.MASK).unlink()
-    with pytest.raises(FileNotFoundError, match=r"mask\.npy: no such mask.*prepare_nyud2"):
+    with pytest.raises(FileNotFoundError, match=r"mask\.npy: no such file.*prepare_nyud2"):
         DepthDataset(folder, "test", SMALL)
 
 
 def test_histogram_of_the_wrong_shape(folder: Path):
     np.save(folder / nyud2.HISTOGRAM, np.ones((5, 100)))
-    with pytest.raises(ValueError, match=r"histogram\.npy: expected \(8, 100\).*got \(5, 100\)"):
+    with pytest.raises(ValueError, match=r"histogram\.npy: .*\(8, 100\), got \(5, 100\)"):
         DepthDataset(folder, "train", SMALL)
     np.save(folder / nyud2.HISTOGRAM, np.ones(100))  # the sum alone, as the released numbers
     assert DepthDataset(folder, "train", SMALL).label_counts.sum() == 100  # pyright: ignore

@@ -78,18 +78,18 @@ def test_vectors_of_another_width_are_told(source: Path):
 def test_what_is_wrong_is_said(source: Path, tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"scripts/prepare_stsb\.py"):
         STSBDataset(tmp_path / "nowhere", "train")
-    with pytest.raises(ValueError, match="split is one of train, val, test, got 'dev'"):
+    with pytest.raises(ValueError, match="Unknown split 'dev'; choose from train, val, test"):
         STSBDataset(tmp_path, "dev")
     with pytest.raises(FileNotFoundError, match="YyzHarry/imbalanced-regression"):
         read_pairs(tmp_path / "missing.tsv")
     bad = tmp_path / "bad.tsv"
     for text, message in {
         "one\ttwo\n": "expected the columns sentence1, sentence2, score",
-        f"{HEAD}\n0\tnews\ta\tb\thigh\n": "two sentences and a score a line",
-        f"{HEAD}\n0\tnews\ta\n": "two sentences and a score a line",
-        f"{HEAD}\n0\tnews\ta\tb\t7.0\n": "scores from 0 to 5, got 7.0 to 7.0",
-        f"{HEAD}\n0\tnews\ta\tb\tnan\n": "scores from 0 to 5, got nan",
-        f"{HEAD}\n": "two sentences and a score a line",
+        f"{HEAD}\n0\tnews\ta\tb\thigh\n": "two sentences and a score per line",
+        f"{HEAD}\n0\tnews\ta\n": "two sentences and a score per line",
+        f"{HEAD}\n0\tnews\ta\tb\t7.0\n": "scores in 0..5, got 7.0 to 7.0",
+        f"{HEAD}\n0\tnews\ta\tb\tnan\n": "scores in 0..5, got nan",
+        f"{HEAD}\n": "two sentences and a score per line",
         "": "expected the columns",
     }.items():
         bad.write_text(text)

@@ -38,7 +38,6 @@ SHORT = {
     "diagnose": [],
     "evaluate": ["batch_size=3", "accelerator=cpu", "trust=[tests]"],
     "prepare_age": [],
-    "prepare_imdb_wiki": ["overwrite=true", "csv=outputs/faces.csv"],
     "prepare_mini": MINI,
     "prepare_nyud2": ["overwrite=true"],
     "prepare_smpl": ["folder=outputs/smpl"],
@@ -168,6 +167,8 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
         return [*own, "seeds=1", "jobs=1", *lists]
     if script == "run_synthetic":
         own += [text for start, text in FEW.items() if not any(t.startswith(start) for t in own)]
+    if script == "prepare_age" and "source=imdb_wiki" in own:
+        own += ["overwrite=true", "output=outputs/faces.csv"]
     if script == "prepare_nyud2" and any(text.startswith("mat=") for text in own):
         own += ["root=outputs/labelled"]  # two frames, beside those that other commands read
     if script == "compare_released":

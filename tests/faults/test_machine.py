@@ -120,7 +120,7 @@ def test_lock_and_temporary_file_of_a_dead_process(bench: Bench):
     before = read_metrics(folder)
     (folder / "metrics.json").unlink()
     (folder / "lock").write_text("4194304")
-    (folder / "metrics.json.tmp").write_text("{")
+    (folder / ".metrics.json.1234.tmp").write_text("{")
     assert bench.train().returncode == 0
     assert read_metrics(folder) == before
     assert not bench.temporary()

@@ -31,18 +31,18 @@ FILES = {
     "binary.csv": bytes(range(256)),
 }
 BAD = {
-    "two.csv": "it has 2 columns; say column=<name> out of age, name",
-    "two.csv column=height": "there is no column 'height'; choose out of age, name",
+    "two.csv": "it has 2 columns; set column=<name>, one of age, name",
+    "two.csv column=height": "unknown column 'height'; choose from age, name",
     "two.csv column=name": "expected numbers in column 'name'; 60 cells are not, such as 'anna'",
     "nan.csv": "1 are missing or infinite, first in row 60. Drop these rows.",
     "constant.csv": "all 40 labels are 3: there is nothing to balance",
     "short.csv": "expected at least 30 labels, got 12",
     "one.csv": "expected at least 30 labels, got 1",
-    "ragged.csv": "expected 2 columns, got 1 in line 3",
+    "ragged.csv": "line 3: expected 2 columns, got 1",
     "empty.csv": "got an empty file",
-    "twice.csv": "the column 'age' is there twice",
+    "twice.csv": "expected each column once, got 'age' twice",
     "binary.csv": "expected a CSV file in UTF-8, got other bytes",
-    "nowhere.csv": "there is no such file",
+    "nowhere.csv": "no such file",
     "": "Give a file of labels: python scripts/diagnose.py labels.csv",
 }
 

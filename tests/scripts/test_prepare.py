@@ -45,7 +45,7 @@ def test_csv_split_and_report(utkface, capsys):
     out = capsys.readouterr().out
     assert "train 10, val 4, test 4 images" in out
     assert "many 0, medium 0, few 2 shot ages" in out
-    assert "2 images are copies of one another, in 1 groups" in out
+    assert "2 images are identical to others, in 1 groups" in out
     assert "1 have more than one age" in out
     listed = (utkface / "utkface_identical.csv").read_text().splitlines()
     assert listed[0] == "group,age,path,split"
@@ -56,7 +56,7 @@ def test_identical_images_on_one_side(utkface, capsys):
     rows = prepare(utkface, "cap=3", "identical_on_one_side=true")
     twins = {row.split for row in rows if row.path[-6:] in ("00.jpg", "09.jpg")}
     assert twins == {"train"}
-    assert "0 groups are on two sides" in capsys.readouterr().out
+    assert "0 groups are in more than one split" in capsys.readouterr().out
 
 
 def test_csv_that_is_there_stays_and_is_packed(utkface):
@@ -64,7 +64,7 @@ def test_csv_that_is_there_stays_and_is_packed(utkface):
     (utkface / "utkface.csv").write_text(text)
     assert len(prepare(utkface, "pack=32")) == 1
     assert (utkface / "utkface.csv").read_text() == text
-    packed = utkface / "utkface_32.h5"
+    packed = utkface / "utkface_32.lmdb"
     dataset = AgeDataset(utkface / "utkface.csv", utkface, "train", 32, store=packed)
     assert dataset[0]["input"].shape == (3, 32, 32)
     assert len(prepare(utkface, "overwrite=true")) == 18
@@ -83,14 +83,50 @@ def test_cap_follows_the_source(source, cap):
     assert settings("prepare_age", f"source={source}", "root=x").cap == cap
 
 
-def test_imdb_wiki_config_needs_only_a_root():
-    cfg = settings("prepare_imdb_wiki", "root=data")
-    assert (cfg.source, cfg.csv, cfg.cap) == ("imdb_wiki", "data/imdb_wiki.csv", 150)
+def prepare_csv(root, text, *overrides):
+    (root / "labels.csv").write_text(text)
+    files = [f"csv={root / 'labels.csv'}", f"root={root}", "name=mine"]
+    ages(settings("prepare_age", "source=csv", *files, *overrides))
+    return read_csv(root / "mine.csv")
 
 
-def test_unknown_source(tmp_path):
-    with pytest.raises(ValueError, match="one of imdb_wiki, agedb, utkface; got 'faces'"):
-        ages(settings("prepare_age", "source=faces", f"root={tmp_path}", "cap=1"))
+def test_a_csv_without_splits_gets_the_balanced_split(utkface):
+    """Other columns are ignored; absolute paths below root become relative."""
+    paths = sorted((utkface / "UTKFace").iterdir())
+    lines = [f"x,{file.name[:2]},{file}" for file in paths]
+    rows = prepare_csv(utkface, "\n".join(["sex,age,path", *lines]), "cap=2")
+    assert [row.path for row in rows] == [f"UTKFace/{file.name}" for file in paths]
+    reference = prepare(utkface, "cap=2")
+    assert [row.split for row in rows] == [row.split for row in reference]
+    assert sorted(row.split for row in rows)[:8] == ["test"] * 4 + ["train"] * 4
+
+
+def test_a_csv_with_splits_keeps_them(utkface):
+    lines = ["split,path,age", "train,UTKFace/20_0_0_01.jpg,20", "val,gone.jpg,7"]
+    rows = prepare_csv(utkface, "\n".join(lines), "drop_missing=true", "pack=32")
+    assert [row[1:] for row in rows] == [(20.0, "UTKFace/20_0_0_01.jpg", "train")]
+    assert (utkface / "mine_32.lmdb").is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("age\n3\n", "expected the columns age, path; got 'age'"),
+        ("age,path\n3,/etc/hostname\n", "line 2: expected a path below"),
+        ("age,path\n3,../a.jpg\n", "line 2: expected a path below"),
+        ("age,path,split\n3,a.jpg,dev\n", "line 2: expected split train or val or test"),
+        ("age,path\nx,a.jpg\n", "line 2: expected an age"),
+    ],
+)
+def test_a_bad_csv_is_named(tmp_path, text, message):
+    with pytest.raises(ValueError, match=rf"labels\.csv.*{message}"):
+        prepare_csv(tmp_path, text)
+    assert not (tmp_path / "mine.csv").exists()
+
+
+def test_the_input_csv_is_not_overwritten(tmp_path):
+    with pytest.raises(ValueError, match="source=csv needs csv=<a CSV"):
+        prepare_csv(tmp_path, "age,path\n3,a.jpg\n", "name=labels", "overwrite=true")
 
 
 @pytest.mark.usefixtures("forked_workers")
@@ -132,6 +168,6 @@ def test_nyud2_from_the_labelled_mat(tmp_path, capsys):
     (root / "nyu2_train/0002.png").unlink()
     capsys.readouterr()
     depth(cfg)
-    assert capsys.readouterr().out.count("stays as it is") == 2
+    assert capsys.readouterr().out.count("exists and is kept") == 2
     assert (root / "nyu2_train/0002.png").is_file()
     assert (root / "nyu2_train/0000.png").stat().st_mtime_ns == before

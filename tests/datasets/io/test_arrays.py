@@ -62,7 +62,7 @@ def test_a_cut_file_is_named(kind, kept, tmp_path):
     (np.savez if kind == "npz" else np.save)(path, np.arange(1000))
     data = path.read_bytes()
     path.write_bytes(data[: int(kept if kept in (0, 10, 100) else kept * len(data))])
-    with pytest.raises(ValueError, match=rf"a\.{kind}: expected .*Fetch or make the file again"):
+    with pytest.raises(ValueError, match=rf"a\.{kind}: expected .*Download or make the file again"):
         getattr(arrays, f"read_{kind}")(path)
 
 

@@ -1,4 +1,4 @@
-"""Files that several processes write, and places that cannot be written to."""
+"""Atomic writes, locks, and folders that cannot be written to."""
 
 import errno
 import fcntl
@@ -12,8 +12,12 @@ import pytest
 from datasets.io import files
 
 
-def test_of_two_that_write_a_file_one_waits(tmp_path: Path):
-    """Each writes in two pieces: without waiting, one would empty or rename the other's."""
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_two_writers_of_a_file_do_not_mix(tmp_path: Path):
+    """Each writes in two pieces; every reader sees a complete file of one of them."""
     path, failed = tmp_path / "table.json", []
 
     def write(letter: bytes) -> None:
@@ -34,15 +38,39 @@ def test_of_two_that_write_a_file_one_waits(tmp_path: Path):
     for writer in writers:
         writer.join()
     assert not failed
-    assert [file.name for file in tmp_path.iterdir()] == ["table.json"]
+    assert names(tmp_path) == ["table.json"]
 
 
-def test_half_a_file_of_a_dead_process_is_no_part_of_the_next(tmp_path: Path):
-    (tmp_path / "a.json.tmp").write_bytes(b"x" * 100)
-    with files.atomic_write(tmp_path / "a.json") as file:
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
+def test_an_exception_keeps_the_older_file_and_leaves_no_temporary(tmp_path: Path, error):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+
+    def write() -> None:
+        with files.atomic_write(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(type(error), match=r"a\.json: could not be written.*to resume|^$"):
+        write()
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_the_temporary_file_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(files.secrets, "token_hex", lambda size: "0")
+    (tmp_path / "outside").write_bytes(b"kept")
+    (tmp_path / ".a.json.0.tmp").symlink_to(tmp_path / "outside")
+    with pytest.raises(FileExistsError), files.atomic_write(tmp_path / "a.json") as file:
         file.write(b"new")
-    assert (tmp_path / "a.json").read_bytes() == b"new"
-    assert not (tmp_path / "a.json.tmp").exists()
+    assert (tmp_path / "outside").read_bytes() == b"kept"
+
+
+def test_a_written_file_has_the_usual_permissions(tmp_path: Path):
+    with files.atomic_write(tmp_path / "a") as file:
+        file.write(b"new")
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
 
 
 def test_without_locks_a_file_is_written_and_a_lock_is_refused(
@@ -55,11 +83,11 @@ def test_without_locks_a_file_is_written_and_a_lock_is_refused(
     with files.atomic_write(tmp_path / "a.json") as file:
         file.write(b"new")
     assert (tmp_path / "a.json").read_bytes() == b"new"
-    with (tmp_path / "lock").open("w") as file, pytest.raises(files.NoLocks, match="lock: this"):
+    with (tmp_path / "lock").open("w") as file, pytest.raises(OSError, match="lock: this file"):
         files.lock(file)
 
 
-def test_a_place_that_is_no_folder_is_refused(tmp_path: Path):
+def test_writable_makes_a_folder_or_refuses(tmp_path: Path):
     files.writable(tmp_path / "new" / "folder")
     assert (tmp_path / "new" / "folder").is_dir()
     (tmp_path / "file").touch()

@@ -72,7 +72,7 @@ def test_exif_rotation_is_not_applied(tmp_path):
 def test_truncated_jpeg_is_named(tmp_path, kept):
     write_jpeg(tmp_path / "a.jpg", 200, 200)
     data = (tmp_path / "a.jpg").read_bytes()
-    with pytest.raises(ValueError, match=r"folder/a\.jpg: expected a whole image.*truncated"):
+    with pytest.raises(ValueError, match=r"folder/a\.jpg: expected a complete image.*truncated"):
         images.decode(data[: int(kept * len(data))], 64, "folder/a.jpg")
 
 
@@ -126,5 +126,5 @@ def test_the_header_tells_the_shape(ending):
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8garbage", b"GIF89a", b"\x89PNG\r\n\x1a\n"])
 def test_without_a_header_nothing_is_decoded(data, monkeypatch):
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
-    with pytest.raises(ValueError, match="expected a whole image"):
+    with pytest.raises(ValueError, match="expected a complete image"):
         images.decode(data, 16, "a")

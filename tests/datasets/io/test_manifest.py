@@ -42,7 +42,7 @@ def test_a_slow_look_is_remembered_for_a_while(tmp_path, monkeypatch):
         looks.append(file)
         time.sleep(0.002)
 
-    monkeypatch.setattr(module, "look", slow)
+    monkeypatch.setattr(module, "file_state", slow)
     monkeypatch.setattr(module, "SLOW", 0.001)
     assert manifest(["a"], key="k") == manifest(["a"], key="k")
     assert len(looks) == 1

@@ -35,11 +35,11 @@ def dataset(data: Path, *overrides: str, split: str = "train") -> BodyDataset:
 
 
 def test_a_set_without_poses_is_told_before_training(data: Path, tmp_path: Path):
-    with pytest.raises(FileNotFoundError, match="nobody has a pose in h36m") as error:
+    with pytest.raises(FileNotFoundError, match="No person has a pose in h36m") as error:
         run(config(data, tmp_path, "ihmr/spin"))
     told = str(error.value)
     assert f"{data}/ihmr/h36m_train.npz has no SMPL parameters (pose, shape)" in told
-    assert f"looked for at {data}/ihmr/static_fits/h36m_fits.npy" in told
+    assert f"no fits were found at {data}/ihmr/static_fits/h36m_fits.npy" in told
     assert "dataset.only=[coco]" in told
     assert "dataset.train.h36m.fits=null" in told
     lines = [line.split()[:5] for line in told.splitlines()]
@@ -58,7 +58,7 @@ def test_to_do_without_its_poses_is_a_decision(data: Path, tmp_path: Path):
 
 def test_nobody_at_all_is_an_error(data: Path):
     for changes in (["dataset.train.h36m.fits=null"], []):
-        with pytest.raises(FileNotFoundError, match="nobody has a pose in h36m"):
+        with pytest.raises(FileNotFoundError, match="No person has a pose in h36m"):
             dataset(data, "dataset.only=[h36m]", *changes)
 
 
@@ -125,7 +125,7 @@ def test_names_in_object_arrays(bodies: Path, tmp_path: Path):
 
 def test_human_data_is_named(tmp_path: Path):
     np.savez(tmp_path / "a.npz", image_path=np.array(["a"]), bbox_xywh=np.zeros((1, 5)))
-    with pytest.raises(ValueError, match=r"a\.npz.*This is MMHuman3D's HumanData; take SPIN's"):
+    with pytest.raises(ValueError, match=r"a\.npz.*This is MMHuman3D's HumanData; use SPIN's"):
         read_people(tmp_path / "a.npz", tmp_path)
 
 

@@ -95,7 +95,7 @@ def numbers(count: int, first: str = "0") -> str:
     [
         ("y,x\n" + "1,2\n" * 30, None, "all labels are 1"),
         (numbers(12), None, "at least 20 rows .* got 12"),
-        ("y,x\n" + "tall,2\n" * 30, None, "expected numbers in column 'y', got 'tall'"),
+        ("y,x\n" + "tall,2\n" * 30, None, "expected numbers in column 'y'.* 'tall'"),
         (numbers(30), "z", "column 'z'; choose .* y, x"),
         (numbers(30).replace(",2", "").replace("y,x", "y"), None, "expected inputs"),
         (numbers(40, "inf"), None, r"bad\.csv: labels reach inf"),
