@@ -123,9 +123,3 @@ def _listing(folder: Path, root: Path) -> dict[str, bool]:
             for entry in entries
             if entry.is_file()
         }
-
-
-def unlock(file: IO) -> None:
-    """Release a lock before the file is closed."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(file, fcntl.LOCK_UN)

@@ -23,7 +23,7 @@ OWN = ("datasets", "engine", "losses", "metrics", "models")
 ALWAYS = ("engine.training.loop",)
 # These tell, keep and find what a run makes; they do not make it.
 ASIDE = (
-    *("datasets.io.files", "datasets.io.manifest", "datasets.io.arrays", "datasets.io.hdf5"),
+    *("datasets.io.files", "datasets.io.manifest", "datasets.io.arrays"),
     *(
         "engine",
         "engine.runs.code",

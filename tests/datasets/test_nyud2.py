@@ -1,7 +1,9 @@
 """The items of NYUD2-DIR, its held-out scenes, its two sources, and every way files are wrong."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import h5py
@@ -168,57 +170,90 @@ def test_a_mat_that_is_not_hdf5(tmp_path: Path):
     (tmp_path / "labeled.mat").write_bytes(b"MATLAB 5.0 MAT-file")
     with pytest.raises(ValueError, match=r"labeled\.mat: expected the labelled set as HDF5"):
         nyud2.frames(tmp_path, "train", tmp_path / "labeled.mat")
-    with h5py.File(tmp_path / "labeled.mat", "w") as file:
-        file["images"] = np.zeros(1)
-    savemat(tmp_path / "splits.mat", {"trainNdxs": [[1]], "testNdxs": [[1]]})
-    with pytest.raises(ValueError, match=r"labeled\.mat: .*images has type float64\. Download"):
-        nyud2.frames(tmp_path, "train", tmp_path / "labeled.mat")
 
 
-def test_a_mat_whose_arrays_are_elsewhere_or_of_another_kind(tmp_path: Path):
+def virtual(file: h5py.File) -> None:
+    layout = h5py.VirtualLayout((3, 3, 640, 480), np.uint8)
+    layout[:] = h5py.VirtualSource("/etc/other.h5", "images", (3, 3, 640, 480))
+    file.create_virtual_dataset("images", layout)
+
+
+IMAGES = (3, 3, 640, 480)
+FOREIGN: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
+    "missing": (lambda file: None, "images is missing"),
+    "a group": (lambda file: file.create_group("images"), "images is not an array"),
+    "a soft link": (lambda file: file.update(images=h5py.SoftLink("/other")), "images is a link"),
+    "an external link": (
+        lambda file: file.update(images=h5py.ExternalLink("/etc/other.h5", "images")),
+        "images is a link",
+    ),
+    "bytes of another file": (
+        lambda file: file.create_dataset("images", IMAGES, "u1", external=[("/etc/hosts", 0, 2**30)]),
+        "the numbers of images are in another file",
+    ),
+    "a view of another file": (virtual, "the numbers of images are in another file"),
+    "another type": (
+        lambda file: file.create_dataset("images", IMAGES, np.float64),
+        "images has type float64",
+    ),
+    "strings": (lambda file: file.update(images=["x", "y"]), "images has type object"),
+    "more than the file": (
+        lambda file: file.create_dataset("images", (2**40, *IMAGES[1:]), np.uint8),
+        "the file has 0",
+    ),
+    "huge chunks": (
+        lambda file: file.create_dataset("images", (2**40,), "u1", chunks=(2**29,)),
+        "images has chunks of more than",
+    ),
+    "another shape": (
+        lambda file: file.create_dataset("images", (3, 4), "u1", data=[[0] * 4] * 3),
+        r"expected images \(P, 3, W, H\)",
+    ),
+    "too many pixels": (
+        lambda file: file.create_dataset("images", (3, 3, 2**14, 2**14), "u1", chunks=(1, 1, 9, 9)),
+        "more than max_pixels",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_mat_with_images_of_another_kind_is_refused(what: str, tmp_path: Path):
     mat, splits = write_mat(tmp_path)
+    change, message = FOREIGN[what]
     with h5py.File(mat, "r+") as file:
-        file.move("images", "kept")
-        file["images"] = h5py.SoftLink("/kept")
-    with pytest.raises(ValueError, match=r"labeled\.mat: .*images is a link\. Download"):
-        nyud2.frames(tmp_path, "train", mat, splits)
-    with h5py.File(mat, "r+") as file:
-        del file["images"]
-        file.create_dataset("images", (3, 3, 640, 480), np.float64)
-    with pytest.raises(ValueError, match=r"labeled\.mat: .*images has type float64\. Download"):
-        nyud2.frames(tmp_path, "train", mat, splits)
-    with h5py.File(mat, "r+") as file:
-        del file["images"]
-        file.create_dataset("images", (2**40, 3, 640, 480), np.uint8)  # no byte of it is there
-    with pytest.raises(ValueError, match=r"labeled\.mat: .*the file has 0\. Download"):
+        file.move("images", "other")
+        change(file)
+    with pytest.raises(ValueError, match=rf"labeled\.mat: .*{message}.*Download"):
         nyud2.frames(tmp_path, "train", mat, splits)
 
 
-def test_wrong_bit_depth(folder: Path):
-    path = first(folder, ".png")
-    cv2.imwrite(str(path), np.full((240, 320), 3000, np.uint16))
-    with pytest.raises(ValueError, match=rf"{path.name}: expected a grey PNG of 8 bits.*uint16"):
-        DepthDataset(folder, "train", SMALL)[0]
+def test_splits_of_another_release_or_damaged(tmp_path: Path):
+    mat, splits = write_mat(tmp_path)
+    savemat(splits, {"trainNdxs": [[9]], "testNdxs": [[2]]})
+    with pytest.raises(ValueError, match=r"splits\.mat: expected numbers of the 3 frames.*got 9"):
+        nyud2.frames(tmp_path, "train", mat, splits)
+    splits.write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"splits\.mat: expected trainNdxs and testNdxs"):
+        nyud2.frames(tmp_path, "train", mat, splits)
 
 
-def test_image_and_depth_of_different_size(folder: Path):
-    path = first(folder, ".png")
-    cv2.imwrite(str(path), np.full((120, 160), 90, np.uint8))
-    with pytest.raises(ValueError, match=rf"{path.name}: .*\(240, 320\), got \(120, 160\)"):
-        DepthDataset(folder, "train", SMALL)[0]
+DAMAGE: dict[str, tuple[str, Any, str]] = {
+    "16 bits": (".png", np.full((240, 320), 3000, np.uint16), "a grey PNG of 8 bits.*uint16"),
+    "another size": (".png", np.full((120, 160), 90, np.uint8), r"\(240, 320\), got \(120, 160\)"),
+    "zeros": (".png", np.zeros((240, 320), np.uint8), "expected a depth map, got zeros only"),
+    "not an image": (".jpg", b"no image", "expected a complete image"),
+}
 
 
-def test_all_zero_depth(folder: Path):
-    path = first(folder, ".png")
-    cv2.imwrite(str(path), np.zeros((240, 320), np.uint8))
-    with pytest.raises(ValueError, match=rf"{path.name}: expected a depth map, got zeros only"):
-        DepthDataset(folder, "train", SMALL)[0]
-
-
-def test_damaged_image(folder: Path):
-    path = first(folder, ".jpg")
-    path.write_bytes(b"no image")
-    with pytest.raises(ValueError, match=rf"{path.name}: expected a complete image"):
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_frame_is_named(what: str, folder: Path):
+    ending, content, message = DAMAGE[what]
+    path = first(folder, ending)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        cv2.imwrite(str(path), content)
+    with pytest.raises(ValueError, match=rf"{path.name}: .*{message}"):
         DepthDataset(folder, "train", SMALL)[0]
 
 

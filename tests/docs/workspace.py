@@ -39,6 +39,9 @@ def write(folder: Path, faces: Path, rooms: Path, bodies: Path) -> Path:
     write_other_bodies(data)
     for index, age in enumerate([20, 20, 20, 70, 70, 70]):
         write_jpeg(data / f"agedb/{index}_Name_{age}_m.jpg", 40, 40, seed=index)
+        write_jpeg(data / f"faces/{index}.jpg", 40, 40, seed=index)
+    lines = [f"{20 + index // 3},{index}.jpg" for index in range(6)]
+    (here / "faces.csv").write_text("\n".join(["age,path", *lines]))
     for root in (data / "imdb_wiki", data / "wiki"):
         write_people(root, "imdb", IMDB[:3])
         for path, *_ in IMDB[:3]:
