@@ -72,25 +72,22 @@ def table_configs() -> dict[str, dict[str, Any]]:
     return {name: found[name] for name in sorted(found, key=rank)}
 
 
-def table_of(stem: str, content: Mapping[str, Any] | None = None) -> str | None:
-    """Return the table that results/<stem>.json measures; utkface_sigma is an imdb_wiki_sigma.
-
-    Files that do not name their table belong to the one whose name theirs begins with.
-    """
-    named = (content or {}).get("meta", {}).get("table")
-    if named in table_configs():
-        return named
-    fits = {
-        prefix: name
-        for name, table in table_configs().items()
-        for dataset in table["benchmark"]["datasets"]
-        for prefix in [name.replace(table["benchmark"]["name"], dataset, 1)]
-        if stem == prefix or stem.startswith(f"{prefix}_")
-    }
-    return fits[max(fits, key=len)] if fits else None
+def table_of(stem: str, content: Mapping[str, Any]) -> str | None:
+    """Return the table that results/<stem>.json measures; None if there is no such config."""
+    name = content.get("meta", {}).get("table") or stem.removesuffix("_mini")
+    return name if name in table_configs() else None
 
 
 def benchmark_of(stem: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the benchmark of results/<stem>.json; empty if its table has no config."""
     name = table_of(stem, content)
     return table_configs()[name]["benchmark"] if name else {}
+
+
+def all_rows(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {row: {column: cell}}, ours after the paper's."""
+    return {**content["rows"], **content.get("extras", {})}
+
+
+def columns_of(content: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(name for cells in all_rows(content).values() for name in cells))

@@ -103,10 +103,13 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[s
     run_all(runs, cfg.jobs, progress)
     done = {name: [result(one) or {} for one in of_row] for name, of_row in wanted.items()}
 
+    def number(one: Mapping[str, Any], key: str) -> float | str | None:
+        return DIVERGED if one.get("divergence") else one["metrics"][f"test/{key}"]
+
     def cells(name: str) -> dict[str, Any]:
         paper = (table.get("paper") or {}).get(name) or [None] * len(table.columns)
         return {
-            key: cell([number_of(one, key) for one in done[name]], published)
+            key: cell([number(one, key) for one in done[name]], published)
             for key, published in zip(table.columns, paper, strict=True)
         }
 
@@ -155,18 +158,6 @@ def mean_replicates(runs: Sequence[Mapping[str, Any]], columns: Sequence[str]) -
     stored = [read_npz(path, advice=AGAIN) if path.is_file() else {} for path in paths]
     common = [name for name in columns if stored and all(name in one for one in stored)]
     return {name: np.mean([one[name] for one in stored], 0) for name in common}
-
-
-def number_of(done: Mapping[str, Any], name: str) -> float | str | None:
-    """Return a run's number for a column of the table, or DIVERGED."""
-    if done.get("divergence"):
-        return DIVERGED
-    reported = [k.removeprefix("test/") for k in done["metrics"] if k.startswith("test/")]
-    if name not in reported:
-        raise ValueError(
-            f"table.columns: unknown metric {name!r}; choose from {', '.join(reported)}."
-        )
-    return done["metrics"][f"test/{name}"]
 
 
 def check_columns(columns: Sequence[str], cfgs: Sequence[DictConfig]) -> None:

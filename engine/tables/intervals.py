@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from engine.tables.columns import column, highlighted
+from engine.tables.columns import all_rows, column, highlighted
 
 LEVEL = 0.95
 Interval = tuple[float, float]
@@ -103,7 +103,7 @@ def samples(
 ) -> dict[str, dict[str, Any]]:
     """Return {row: {column: {"values": {seed: value}, "replicates": (R,) or None}}} of a stored
     table, without rows that were not run or diverged."""
-    cells = {**content["rows"], **content.get("extras", {})}
+    cells = all_rows(content)
     seeds = {row: [tuple(seed) for seed in of_row] for row, of_row in content["seeds"].items()}
 
     def sample(row: str, name: str) -> dict[str, Any]:

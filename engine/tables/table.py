@@ -1,10 +1,8 @@
 """A table is data: rows, columns, mean and spread over seeds, and the published value next to each.
 
-    {"rows": {row: {column: {"mean", "std", "seeds", "values", "paper"}}},
-     "seeds": {row: [[of stage 1, of stage 2]]}, "against": see intervals.py,
-     "meta": {"commit", "command", "machine", "seconds", "versions"}}
-
-It is stored as JSON. Markdown, CSV, LaTeX and what is printed are rendered from that.
+{"rows": {row: {column: {"mean", "std", "seeds", "values", "paper"}}},
+ "seeds": {row: [[of stage 1, of stage 2]]}, "against": see intervals.py,
+ "meta": {"commit", "command", "machine", "seconds", "versions"}}
 """
 
 import csv
@@ -23,24 +21,20 @@ from rich.table import Table
 from datasets.io.arrays import read_npz
 from datasets.io.files import atomic_write
 from engine.runs import records
-from engine.tables.columns import benchmark_of, column, heads
+from engine.tables.columns import all_rows, benchmark_of, column, columns_of, heads
 from engine.tables.intervals import is_ahead
 
 FORMATS = ("md", "csv", "tex")
 EXTRAS = "Not in the paper"
 DIVERGED = "diverged"
 REPLICATES = "_draws.npz"  # suffix of the file of a table's bootstrap replicates
-DIFFERENCE = ("95% CI, seeds", "95% CI, test images", "Verdict")
 LEGEND = "**Bold**: ahead of every row that it is compared with, by both 95% intervals.\n"
 TEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "δ₁": r"$\delta_1$"}
 TEX |= {"↓": r"$\downarrow$", "↑": r"$\uparrow$", **{c: f"\\{c}" for c in "&%$#_{}"}}
 
 
 def cell(values: Sequence[float | str | None], paper: float | None = None) -> dict[str, Any]:
-    """Return mean and sample standard deviation over seeds; one seed has no spread.
-
-    If a run DIVERGED there is no mean: that of the other runs would look like a result.
-    """
+    """Return mean and sample standard deviation over seeds, without a mean if a run DIVERGED."""
     if diverged := sum(value == DIVERGED for value in values):
         empty = {"mean": None, "std": None, "seeds": len(values), "paper": paper}
         return {**empty, "diverged": diverged}
@@ -55,47 +49,29 @@ def cell(values: Sequence[float | str | None], paper: float | None = None) -> di
 
 def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     """Return the table as Markdown, CSV or LaTeX; `file`: the name of its file."""
+    names, against = columns_of(table), table.get("against") or {}
+    if form == "csv":
+        return _csv(table, names)
     if form not in FORMATS:
         raise ValueError(f"Unknown format {form!r}; choose from {', '.join(FORMATS)}.")
-    sections, names = sections_of(table), columns_of(table)
-    benchmark = benchmark_of(file, table)
-    if form == "csv":
-        return _csv(sections, names)
-    quote = in_markdown if form == "md" else in_tex
-    head = ["", *map(quote, heads(benchmark, names))]
-    grids = {
-        title: [[quote(row), *(_bold(table, row, name, form) for name in names)] for row in rows]
-        for title, rows in sections.items()
-    }
+    quote, bold = (in_markdown, "**{}**") if form == "md" else (in_tex, r"\textbf{{{}}}")
+    head = heads(benchmark_of(file, table), names)
+    grids = {title: [["", *map(quote, head)]] for title in sections_of(table)}
+    for title, rows in sections_of(table).items():
+        for row, cells in rows.items():
+            texts = {name: _text(cells.get(name), form) for name in names}
+            texts |= {n: bold.format(texts[n]) for n in names if is_ahead(against, row, n)}
+            grids[title].append([quote(row), *texts.values()])
     if form == "tex":
-        return _tex(head, grids)
-    blocks = []
-    for title, grid in grids.items():
-        text = markdown([head, ["---", *["---:"] * len(names)], *grid])
-        blocks.append(f"{title}:\n\n{text}" if title else text)
-    about = heads(benchmark, names[:1])[0].rstrip(" ↓↑")
-    found = _differences(table.get("against") or {}, names[0], about)
-    return "\n".join([*blocks, *([LEGEND] if found else []), *found, *_areas(table)])
+        return _tex(grids)
+    blocks = [f"{title}:\n\n{markdown(g)}" if title else markdown(g) for title, g in grids.items()]
+    found = differences(against, names[0], head[0].rstrip(" ↓↑"))
+    blocks += [LEGEND, markdown(found)] if found else []
+    return "\n".join([*blocks, *_areas(table)])
 
 
-def _bold(table: Mapping[str, Any], row: str, name: str, form: str) -> str:
-    """Return a cell, bold if the row is ahead of every baseline."""
-    cells = {**table["rows"], **table.get("extras", {})}[row]
-    text = _text(cells.get(name), form)
-    if not is_ahead(table.get("against") or {}, row, name):
-        return text
-    return f"**{text}**" if form == "md" else rf"\textbf{{{text}}}"
-
-
-def _differences(against: Mapping[str, Any], name: str, title: str) -> list[str]:
-    """Return the differences in a column with their intervals, as Markdown."""
-    found = differences(against, name)
-    head = ["", "Compared with", f"Difference in {title}", *DIFFERENCE]
-    return [markdown([head, ["---", "---", *["---:"] * 3, "---"], *found])] if found else []
-
-
-def differences(against: Mapping[str, Any], name: str) -> list[list[str]]:
-    """Return [row, baseline, difference, both intervals, verdict] in a column, each pair once."""
+def differences(against: Mapping[str, Any], name: str, title: str) -> list[list[str]]:
+    """Return a grid of the differences in a column, with intervals; each pair of rows once."""
 
     def ends(interval: Sequence[float] | None) -> str:
         return "-" if interval is None else f"[{number(interval[0])}, {number(interval[1])}]"
@@ -109,7 +85,8 @@ def differences(against: Mapping[str, Any], name: str) -> list[list[str]]:
                 intervals = ends(one["seeds"]), ends(one["images"])
                 found.append([row, other, number(one["mean"]), *intervals, one["verdict"]])
         seen.add(row)
-    return found
+    head = ["", "Compared with", f"Difference in {title}", "95% CI, seeds", "95% CI, test images"]
+    return [[*head, "Verdict"], *found] if found else []
 
 
 def _areas(table: Mapping[str, Any]) -> list[str]:
@@ -123,23 +100,20 @@ def _areas(table: Mapping[str, Any]) -> list[str]:
         method: {other: {"area": areas[method]["against"][other]} for other in order[i + 1 :]}
         for i, method in enumerate(order)
     }
-    head = [["", "Area under the front"], ["---", "---:"]]
-    return [markdown([*head, *rows]), *_differences(pairs, "area", "area")]
+    grids = [["", "Area under the front"], *rows], differences(pairs, "area", "area")
+    return [markdown(grid) for grid in grids if grid]
 
 
-def markdown(lines: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def markdown(grid: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; columns of numbers are aligned to the right."""
+    rule = ["---" if re.search("[A-Za-z]", text) else "---:" for text in grid[-1]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (grid[0], rule, *grid[1:]))
 
 
 def sections_of(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the paper's rows and, if there are any, ours: {title: {row: cells}}."""
     sections = {"": table["rows"], EXTRAS: table.get("extras", {})}
     return {title: rows for title, rows in sections.items() if rows}
-
-
-def columns_of(table: Mapping[str, Any]) -> list[str]:
-    rows = [cells for section in sections_of(table).values() for cells in section.values()]
-    return list(dict.fromkeys(name for cells in rows for name in cells))
 
 
 def in_markdown(text: str) -> str:
@@ -152,58 +126,57 @@ def in_tex(text: str) -> str:
     return re.sub("|".join(map(re.escape, TEX)), lambda found: TEX[found[0]], text)
 
 
-def _tex(head: Sequence[str], grids: Mapping[str, Sequence[Sequence[str]]]) -> str:
-    lines = [" & ".join(head) + r" \\"]
-    for title, grid in grids.items():
+def _tex(grids: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    lines = []
+    for title, (head, *rows) in grids.items():
+        if not lines:
+            begin = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
+            lines = [begin, r"\toprule", " & ".join(head) + r" \\"]
         span = [rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{title}}}}} \\"] if title else []
-        lines += [r"\midrule", *span, *(" & ".join(line) + r" \\" for line in grid)]
-    begin = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
-    return "\n".join([begin, r"\toprule", *lines, r"\bottomrule", r"\end{tabular}", ""])
+        lines += [r"\midrule", *span, *(" & ".join(row) + r" \\" for row in rows)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _csv(sections: Mapping[str, Any], names: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "column", "mean", "std", "seeds", "paper"])
-    for rows in sections.values():
-        for row, cells in rows.items():
-            for name in (name for name in names if name in cells):
-                values = (cells[name][key] for key in ("mean", "std", "seeds", "paper"))
-                writer.writerow([row, name, *values])
+def _csv(table: Mapping[str, Any], names: Sequence[str]) -> str:
+    text, keys = io.StringIO(), ["row", "column", "mean", "std", "seeds", "paper"]
+    writer = csv.DictWriter(text, keys, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row, cells in all_rows(table).items():
+        found = [name for name in names if name in cells]
+        writer.writerows({"row": row, "column": name, **cells[name]} for name in found)
     return text.getvalue()
 
 
 def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | None = None) -> None:
-    """Print the table, one metric at a time: our numbers, then those of the paper and, if given, of
-    the committed reference."""
-    console = Console()
-    console = Console(width=max(console.width, 110))
-    names, about = columns_of(table), benchmark_of("", table)
-    known = {} if reference is None else {**reference["rows"], **reference.get("extras", {})}
-    metrics = dict.fromkeys(column(about, name).title.split("_")[0] for name in names)
-    for metric in metrics:
-        own = [name for name in names if column(about, name).title.split("_")[0] == metric]
-        grid = Table("", title=escape(f"{title} ({metric})"), title_justify="left")
-        for head in heads(about, own):
-            grid.add_column(head, justify="right", no_wrap=True)
+    """Print the table by metric: our numbers, the paper's, and those of the committed reference."""
+    console = Console(width=max(Console().width, 110))
+    names, benchmark = columns_of(table), benchmark_of("", table)
+    known = all_rows(reference or {"rows": {}})
+    metrics: dict[str, list[str]] = {}
+    for name in names:
+        metrics.setdefault(column(benchmark, name).title.split("_")[0], []).append(name)
+    for metric, own in metrics.items():
+        grid = [["", *heads(benchmark, own)]]
         for section, rows in sections_of(table).items():
-            if section and any(name in cells for cells in rows.values() for name in own):
-                grid.add_section()
-                grid.add_row(f"[italic]{section}")
-            for row, cells in rows.items():
-                if any(name in cells for name in own):
-                    old = known.get(row, {})
-                    grid.add_row(escape(row), *(_beside(cells.get(n), old.get(n)) for n in own))
-        console.print(grid)
-    found = differences(table.get("against") or {}, names[0])
-    if found:
-        head = heads(about, names[:1])[0]
-        grid = Table(title=escape(f"{title}: differences in {head}"), title_justify="left")
-        for text in ("", "Compared with", "Difference", *DIFFERENCE):
-            grid.add_column(text, no_wrap=True)
-        for line in found:
-            grid.add_row(*map(escape, line))
-        console.print(grid)
+            shown = {row: cells for row, cells in rows.items() if cells.keys() & set(own)}
+            grid += [[f"[italic]{section}"]] if section and shown else []
+            for row, cells in shown.items():
+                old = known.get(row, {})
+                grid.append([escape(row), *(_beside(cells.get(n), old.get(n)) for n in own)])
+        _print(console, f"{title} ({metric})", grid)
+    about = heads(benchmark, names[:1])[0]
+    if found := differences(table.get("against") or {}, names[0], about):
+        lines = [[escape(text) for text in line] for line in found]
+        _print(console, f"{title}: differences in {about}", lines)
+
+
+def _print(console: Console, title: str, grid: Sequence[Sequence[str]]) -> None:
+    printed = Table(title=escape(title), title_justify="left")
+    for head in grid[0]:
+        printed.add_column(head, justify="right" if head else "left", no_wrap=bool(head))
+    for line in grid[1:]:
+        printed.add_row(*line)
+    console.print(printed)
 
 
 def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None) -> str:
@@ -244,8 +217,7 @@ def write(
 
     replicates: {row: {column: (R,)}}, written to <name>_draws.npz as "row/column", in float32.
     """
-    paths = write_texts(table, folder, name)
-    paths.append(folder / f"{name}.json")
+    paths = [*write_texts(table, folder, name), folder / f"{name}.json"]
     records.write(paths[-1], table)
     arrays = {
         f"{row}/{column}": np.asarray(values, np.float32)
@@ -261,10 +233,9 @@ def write(
 
 def write_texts(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
     """Write what is rendered from the JSON: <folder>/<name>.{md,csv,tex}."""
-    paths = []
-    for form in FORMATS:
-        paths.append(folder / f"{name}.{form}")
-        with atomic_write(paths[-1]) as file:
+    paths = [folder / f"{name}.{form}" for form in FORMATS]
+    for path, form in zip(paths, FORMATS, strict=True):
+        with atomic_write(path) as file:
             file.write(render(table, form, name).encode())
     return paths
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.runs import records
-from engine.tables.columns import table_configs, table_of
-from engine.tables.table import cell, columns_of
+from engine.tables.columns import all_rows, columns_of, table_configs, table_of
+from engine.tables.table import cell
 
 
 class Source(NamedTuple):
@@ -25,13 +25,9 @@ class Source(NamedTuple):
     content: Mapping[str, Any]
 
     @property
-    def rows(self) -> dict[str, Any]:
-        return {**self.content["rows"], **self.content.get("extras", {})}
-
-    @property
     def seeds(self) -> str:
         """E.g. `3`, or `1 to 3` if rows differ."""
-        cells = (cell for row in self.rows.values() for cell in row.values())
+        cells = (cell for row in all_rows(self.content).values() for cell in row.values())
         counts = sorted({cell["seeds"] for cell in cells if cell["seeds"]}) or [0]
         return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
 
@@ -64,7 +60,7 @@ class Row(NamedTuple):
 class Figure(NamedTuple):
     path: Path
     kind: str
-    source: Source | None
+    source: Source
 
 
 @dataclass
@@ -106,12 +102,14 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
     for section in sections.values():
         section.rows = rows_of(section, table_configs().get(section.name, {}))
     for path in figures.values():
-        stem, source = source_of(path, sources)
-        holds = (section for section in sections.values() if source in section.sources)
-        section = next(holds, None) if source else sections.get(table_of(stem) or stem)
-        if section is not None:
-            section.figures.append(Figure(path, path.stem.removeprefix(stem).strip("_"), source))
-    return [section for section in sections.values() if section.rows or section.figures]
+        fits = [source for source in sources if path.stem.startswith(f"{source.path.stem}_")]
+        if fits:  # the longest name, preferably in the same folder
+            near = path.parent.parent
+            source = max(fits, key=lambda s: (len(s.path.stem), s.path.parent == near))
+            section = next(one for one in sections.values() if source in one.sources)
+            kind = path.stem.removeprefix(f"{source.path.stem}_")
+            section.figures.append(Figure(path, kind, source))
+    return [section for section in sections.values() if section.rows]
 
 
 def read(path: Path, where: str) -> list[Source]:
@@ -124,19 +122,12 @@ def read(path: Path, where: str) -> list[Source]:
     return [Source(path.stem + where, "mini" if mini else "real", path, content)]
 
 
-def source_of(path: Path, sources: list[Source]) -> tuple[str, Source | None]:
-    """Return the measurement that a figure shows: the longest name, preferably next to it."""
-    fits = [source for source in sources if path.stem.startswith(f"{source.path.stem}_")]
-    if not fits:
-        return path.stem, None
-    best = max(fits, key=lambda s: (len(s.path.stem), s.path.parent == path.parent.parent))
-    return best.path.stem, best
-
-
 def rows_of(section: Section, config: Mapping[str, Any]) -> list[Row]:
     """Return every method of the paper and of ours; the paper's numbers first, ours below."""
     paper = config.get("paper") or {}
-    methods = dict.fromkeys([*paper, *(method for s in section.sources for method in s.rows)])
+    methods = dict.fromkeys(
+        [*paper, *(method for s in section.sources for method in all_rows(s.content))]
+    )
     lines = []
     for method in methods:
         if method in paper:
@@ -144,7 +135,7 @@ def rows_of(section: Section, config: Mapping[str, Any]) -> list[Row]:
             cited = {name: cell([], value) for name, value in pairs}
             lines.append(Row(method, "cited", "paper", cited, {}))
         for source in section.sources:
-            cells = source.rows.get(method, {})
+            cells = all_rows(source.content).get(method, {})
             if any(one["mean"] is not None or one.get("diverged") for one in cells.values()):
                 against = source.content.get("against") or {}
                 lines.append(Row(method, source.mark, source.name, cells, against))

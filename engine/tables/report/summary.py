@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from engine import RESULTS
 from engine.tables import intervals
-from engine.tables.columns import Column, column, highlighted, table_configs
+from engine.tables.columns import Column, all_rows, column, highlighted, table_configs
 from engine.tables.pages import beside, insert_everywhere
 from engine.tables.table import REPLICATES, markdown, number, read_replicates, render, write_texts
 
@@ -46,9 +46,8 @@ def measurement(benchmark: Mapping[str, Any], name: str) -> Measurement:
     content = json.loads((RESULTS / f"{name}.json").read_text())
     key = benchmark["summary"]["column"]
     about = column(benchmark, key)
-    rows = {**content["rows"], **content.get("extras", {})}
-    means = {row: cells[key]["mean"] for row, cells in rows.items() if key in cells}
-    means = {row: mean for row, mean in means.items() if mean is not None}
+    cells = {row: cells[key] for row, cells in all_rows(content).items() if key in cells}
+    means = {row: one["mean"] for row, one in cells.items() if one["mean"] is not None}
     sign = 1 if about.better == "lower" else -1
     best = {}
     for kind in KINDS:
@@ -78,7 +77,7 @@ def measurements() -> list[Measurement]:
 def summary() -> str:
     """Return the summary as Markdown."""
     head = ["Benchmark", "Metric", *KINDS.values(), "Verdict"]
-    return markdown([head, ["---"] * len(head), *map(line, measurements())])
+    return markdown([head, *map(line, measurements())])
 
 
 def line(one: Measurement) -> list[str]:
