@@ -1,4 +1,4 @@
-"""The batched program against runs of their own: nn.Linear, torch.optim, one after another."""
+"""The batched program against single runs: nn.Linear, torch.optim, one after another."""
 
 import dataclasses
 
@@ -11,31 +11,20 @@ from synthetic.benchmark.methods import EXTRAS, METHODS, defined
 from synthetic.benchmark.problems import TABLE, make_splits
 from synthetic.benchmark.program import Runs, State, Training
 
-TRAINING = Training(
-    epochs=3,
-    optimizer="SGD",
-    learning_rate=1e-3,
-    sigma_learning_rate=1e-3,
-    momentum=0.9,
-    samples=64,
-    held_out=48,
-    batch=32,
-    validations=3,
-)
-ADAM = dataclasses.replace(TRAINING, optimizer="Adam", learning_rate=0.2, momentum=None)
-NORMAL = [p for p in TABLE if p.family == "normal"][:2]
-EXPONENTIAL = [p for p in TABLE if p.family == "exponential"][:2]
-MVN = [p for p in TABLE if p.family == "mvn"][:2]
+SGD = Training(3, "SGD", 1e-3, 1e-3, 0.9, samples=64, held_out=48, batch=32, validations=3)
+ADAM = dataclasses.replace(SGD, optimizer="Adam", learning_rate=0.2, momentum=None)
+NORMAL, EXPONENTIAL, MVN = TABLE[:2], TABLE[3:5], TABLE[6:8]
+ALL = {**METHODS, **EXTRAS}
 
 
 def one_run(method, problem, seed, training, weight, bias):
-    """A plain training loop of a single run, in the batched program's order of samples."""
+    """Train a single run in a plain loop, in the batched program's order of samples."""
     data = make_splits(problem, seed, training.samples, training.held_out)["train"]
     linear = nn.Linear(data.x.shape[-1], problem.dims)
     with torch.no_grad():
         linear.weight.copy_(weight)
         linear.bias.copy_(bias)
-    loss = {**METHODS, **EXTRAS}[method](problem)
+    loss = ALL[method](problem)
     groups = [{"params": linear.parameters(), "lr": training.learning_rate}]
     if own := list(loss.parameters()):
         groups.append({"params": own, "lr": training.sigma_learning_rate})
@@ -53,35 +42,23 @@ def one_run(method, problem, seed, training, weight, bias):
     return linear.weight.detach(), linear.bias.detach(), loss
 
 
-@pytest.mark.parametrize(
-    ("method", "problems", "training"),
-    [
-        (method, problems, training)
-        for problems, training in ((NORMAL, TRAINING), (MVN, ADAM))
-        for method in (*METHODS, *EXTRAS)
-        if defined(method, problems[0])
-    ]
-    + [
-        (method, problems, dataclasses.replace(training, samples=256, batch=256))  # large buffers
-        for problems, training in ((NORMAL, TRAINING), (MVN, ADAM))
-        for method in ("BMC (true noise)", "BMC")
-    ]
-    + [
-        (
-            method,
-            EXPONENTIAL,
-            dataclasses.replace(TRAINING, samples=1024, batch=1024),
-        )  # 64 components
-        for method in ("GAI (true noise)", "GAI")
-    ],
-)
-def test_a_batched_run_is_the_run_alone(method, problems, training):
+def cases():
+    for problems, training in ((NORMAL, SGD), (MVN, ADAM)):
+        yield from ((method, problems, training) for method in ALL if defined(method, problems[0]))
+        large = dataclasses.replace(training, samples=256, batch=256)  # large buffers
+        yield from ((method, problems, large) for method in ("BMC (true noise)", "BMC"))
+    large = dataclasses.replace(SGD, samples=1024, batch=1024)  # and 64 components
+    yield from ((method, EXPONENTIAL, large) for method in ("GAI (true noise)", "GAI"))
+
+
+@pytest.mark.parametrize(("method", "problems", "training"), list(cases()))
+def test_a_batched_run_is_the_single_run(method, problems, training):
     seeds = (0, 7)
-    runs = Runs({**METHODS, **EXTRAS}[method], problems, seeds, training)
+    runs = Runs(ALL[method], problems, seeds, training)
     starts = runs.weight.detach().clone(), runs.bias.detach().clone()
-    final = []
-    runs.train(lambda epoch, state: final.append(state))
-    last: State = final[-1]
+    states: list[State] = []
+    runs.train(lambda epoch, state: states.append(state))
+    last = states[-1]
     for i, (problem, seed) in enumerate((p, s) for p in problems for s in seeds):
         weight, bias, loss = one_run(method, problem, seed, training, starts[0][i], starts[1][i])
         # float32, six steps, sums in another order
@@ -91,31 +68,28 @@ def test_a_batched_run_is_the_run_alone(method, problems, training):
             torch.testing.assert_close(last.sigma[i], own.detach(), rtol=1e-4, atol=0)
 
 
-def test_the_selected_epoch_validates_best():
+def test_the_selected_epoch_has_the_best_validation_loss():
     states = []
-    training = dataclasses.replace(TRAINING, epochs=12, validations=12)
+    training = dataclasses.replace(SGD, epochs=12, validations=12)
     best = Runs(METHODS["BMC"], NORMAL, (0, 1), training).train(lambda _, s: states.append(s))
     losses = torch.stack([state.loss for state in states])
     torch.testing.assert_close(best.loss, losses.min(0).values, rtol=0, atol=0)
-    chosen = losses.argmin(0)
-    for run, epoch in enumerate(chosen.tolist()):
+    for run, epoch in enumerate(losses.argmin(0).tolist()):
         assert torch.equal(best.weight[run], states[epoch].weight[run])
         assert best.mse[run] == states[epoch].mse[run]
 
 
-def test_the_same_seeds_give_the_same_runs_whatever_is_batched_with_them():
-    alone = Runs(METHODS["GAI"], NORMAL[1:], (7,), TRAINING).train()
-    together = Runs(METHODS["GAI"], NORMAL, (0, 7), TRAINING).train()
-    torch.testing.assert_close(together.weight[3], alone.weight[0], rtol=1e-5, atol=1e-6)
+def test_a_run_does_not_depend_on_the_others_of_its_batch():
+    single = Runs(METHODS["GAI"], NORMAL[1:], (7,), SGD).train()
+    batched = Runs(METHODS["GAI"], NORMAL, (0, 7), SGD).train()
+    torch.testing.assert_close(batched.weight[3], single.weight[0], rtol=1e-5, atol=1e-6)
 
 
 def test_vanilla_learns_the_least_squares_line():
-    training = dataclasses.replace(
-        TRAINING, epochs=400, samples=1024, held_out=256, batch=256, learning_rate=5e-3
-    )
-    problem = NORMAL[0]
-    state = Runs(METHODS["Vanilla"], [problem], (0,), training).train()
-    data = make_splits(problem, 0, 1024, 256)["train"]
+    sizes = {"samples": 1024, "held_out": 256, "batch": 256}
+    training = dataclasses.replace(SGD, epochs=400, learning_rate=5e-3, **sizes)
+    state = Runs(METHODS["Vanilla"], NORMAL[:1], (0,), training).train()
+    data = make_splits(NORMAL[0], 0, 1024, 256)["train"]
     design = torch.cat([data.x, torch.ones_like(data.x)], -1)
     solution = torch.linalg.lstsq(design, data.y).solution[:, 0]
     # SGD stops near the minimum, not on it
