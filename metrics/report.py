@@ -25,20 +25,8 @@ import torch
 from torch import Tensor
 
 from . import errors as e
+from . import groups as g
 from .errors import Array, flat, paired, require_same_shape
-from .groups import (
-    DEPTH_BINS,
-    MAX_AGE,
-    REGIONS,
-    TAILS,
-    age_bins,
-    age_shots,
-    depth_bins,
-    depth_shots,
-    rarest,
-    rarity_regions,
-    shot_members,
-)
 
 Report = dict[str, float]
 
@@ -61,8 +49,8 @@ class Binned(NamedTuple):
 
 
 AGE = Binned(
-    age_bins,
-    MAX_AGE + 1,
+    g.age_bins,
+    g.MAX_AGE + 1,
     (
         Measure("mae", e.absolute),
         Measure("mse", e.squared),
@@ -71,8 +59,8 @@ AGE = Binned(
     ),
 )
 DEPTH = Binned(
-    depth_bins,
-    DEPTH_BINS,
+    g.depth_bins,
+    g.DEPTH_BINS,
     (
         Measure("rmse", e.squared, undo=torch.sqrt),
         Measure("mse", e.squared),
@@ -88,18 +76,20 @@ MESH = ("mpvpe", "mpjpe", "pa_mpjpe")
 def age_report(pred: Array, target: Array, train_labels: Array) -> Report:
     """MAE, MSE and GM over all ages and per shot, and balanced over ages: (N,), (N,), (L,)."""
     totals = bin_sums(AGE, pred, target)
-    return as_floats(shot_averages(totals, age_shots(train_labels), AGE.measures), totals[0].sum())
+    report = shot_averages(totals, g.age_shots(train_labels), AGE.measures)
+    return as_floats(report, totals[0].sum())
 
 
 def depth_report(pred: Array, target: Array, mask: Array | None = None) -> Report:
     """RMSE, MSE, MAE, abs-rel, log10, delta1-3 over pixels and per shot, plain and balanced."""
     totals = bin_sums(DEPTH, pred, target, mask)
-    return as_floats(shot_averages(totals, depth_shots(), DEPTH.measures), totals[0].sum())
+    return as_floats(shot_averages(totals, g.depth_shots(), DEPTH.measures), totals[0].sum())
 
 
 def mesh_report(errors: Mapping[str, Array], rarity: Array) -> Report:
     """Mean, balanced mean and tail means of each given error: {name: (N,)}, (N,)."""
-    rows, names = mesh_rows(errors, rarity, tuple(errors)), tuple(errors)
+    names = tuple(errors)
+    rows = mesh_rows(errors, rarity, names)
     return as_floats(mesh_averages(rows, names, rows.new_ones(1, len(rows))), len(rows))
 
 
@@ -141,7 +131,7 @@ def average(
 def shot_averages(totals: Tensor, shots: Tensor, measures: Sequence[Measure]) -> dict[str, Tensor]:
     """(1 + M, ..., B), (B,) -> {"mae", "mae_many", ..., "bmae", "bmae_many", ...: (...)}."""
     count, *sums = totals
-    groups = shot_members(shots.to(totals.device))
+    groups = g.shot_members(shots.to(totals.device))
     return {
         f"{'b' * balanced}{measure.name}{suffix}": average(
             total[..., members], count[..., members], balanced, measure.undo
@@ -177,18 +167,18 @@ def mesh_averages(rows: Tensor, names: Sequence[str], weights: Tensor) -> dict[s
     if not len(rows):
         return {}
     rarity, *errors = rows.T
-    member = rows.new_zeros(len(rows), REGIONS + len(TAILS))
-    member[torch.arange(len(rows)), rarity_regions(rarity)] = 1
-    for i, percent in enumerate(TAILS, REGIONS):
-        member[rarest(rarity, percent), i] = 1
-    count = weights @ member  # (R, REGIONS + TAILS)
+    member = rows.new_zeros(len(rows), g.REGIONS + len(g.TAILS))
+    member[torch.arange(len(rows)), g.rarity_regions(rarity)] = 1
+    for i, percent in enumerate(g.TAILS, g.REGIONS):
+        member[g.rarest(rarity, percent), i] = 1
+    count = weights @ member  # (R, regions and tails)
     report = {}
     for name, error in zip(names, errors, strict=True):
         total = weights @ (error[:, None] * member)
         for balanced in (False, True):
-            mean = average(total[:, :REGIONS], count[:, :REGIONS], balanced)
+            mean = average(total[:, : g.REGIONS], count[:, : g.REGIONS], balanced)
             report[f"{'b' * balanced}{name}"] = mean
-        for i, percent in enumerate(TAILS, REGIONS):
+        for i, percent in enumerate(g.TAILS, g.REGIONS):
             report[f"b{name}_tail{percent}"] = total[:, i] / count[:, i]
     return report
 

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from datasets.ihmr import plausible_shape, split_target
 from engine.benchmarks.bodies.poses import PoseLoss
 from engine.benchmarks.bodies.terms import Released, Spin
 from engine.training.log import Log
-from engine.training.task import indices_where
+from engine.training.task import Regression, indices_where
 from losses import Flat
 from models.rotations import matrix_from_6d
 from models.smpl import SMPL, project
@@ -34,7 +34,7 @@ PREDICTED = (216, 10, 3)
 PERSON = 3000.0  # mm, taller than any person
 
 
-class MeshRecovery(nn.Module):
+class MeshRecovery(Regression):
     """A MeshRegressor and its loss.
 
     Arguments:
@@ -67,9 +67,8 @@ class MeshRecovery(nn.Module):
         weights: None = None,
         cached: bool = False,
     ):
-        super().__init__()
-        self.model, self.loss, self.body, self.cached = model, loss, body, cached
-        self.counting, self.scale = terms, dict(scale)
+        super().__init__(model, loss, weights, cached)
+        self.body, self.counting, self.scale = body, terms, dict(scale)
         self.overshoot, self.warmup, self.collapse = overshoot, warmup, collapse
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))  # finished
         self.register_buffer("spread", torch.zeros(2), persistent=False)  # of pred, of target
@@ -88,26 +87,24 @@ class MeshRecovery(nn.Module):
             terms = self.unweighted(pred, batch, watch=True)
         return sum((self.scale[name] * term for name, term in terms.items()), torch.zeros(())), pred
 
-    def implausible(self, report: Mapping[str, float], labels: Any) -> str | None:
-        """Return a message if the joint error exceeds the height of a person."""
-        error = report.get("test/mpjpe")
-        if error is None or error <= PERSON:
-            return None
-        return f"the mean joint error is {error:.4g} mm"
-
     def predict(self, batch: dict) -> Tensor:
         """(N, 229)."""
         made = (self.model.head if self.cached else self.model)(batch["input"])
         return torch.cat([part.flatten(1).float() for part in made], 1)
 
     def unweighted(self, pred: Tensor, batch: dict, watch: bool = False) -> dict[str, Tensor]:
-        """Terms before their weights: (N, 229) -> {name: scalar}."""
+        """Terms before their weights: (N, 229) -> {name: scalar}.
+
+        watch: accumulate the squared distances of the poses to the mean pose.
+        """
         pose, shape, camera = pred.split(PREDICTED, 1)
         batch = batch if "known" in batch else self.select(batch)
         true, known = split_target(batch["target"]), batch["known"]
         joints = self.body(pose.unflatten(1, (24, 3, 3)), shape)[1]  # (N, 49, 3)
         if watch:
-            self.watch(pose[known], true["pose"][known])
+            mean = matrix_from_6d(self.model.init_pose.unflatten(1, (24, 6))).flatten(1)
+            poses = pose.detach()[known], true["pose"][known]
+            self.spread += torch.stack([(each - mean).square().sum() for each in poses])
         some, wrong = len(known) > 0, shape - plausible_shape(true)
         rows = batch["with_joints"]
         return {
@@ -133,12 +130,6 @@ class MeshRecovery(nn.Module):
             error = self.counting.fit_error(joints, true["keypoints"][fitted])
             known[fitted] = error < self.counting.good_fit
         return known
-
-    @torch.no_grad()
-    def watch(self, pred: Tensor, target: Tensor) -> None:
-        """Accumulate the squared distances of the poses to the mean pose."""
-        mean = matrix_from_6d(self.model.init_pose.unflatten(1, (24, 6))).flatten(1)
-        self.spread += torch.stack([(rows - mean).square().sum() for rows in (pred, target)])
 
     def end_epoch(self) -> None:
         """Raise an error if the run diverges."""
@@ -172,13 +163,12 @@ class MeshRecovery(nn.Module):
         weighted = {name: self.scale[name] * float(term) for name, term in terms.items()}
         return weighted | self.scales()
 
-    def scales(self) -> dict[str, float]:
-        """Return sigma, or its mean over dimensions."""
-        likelihood = self.loss.likelihood
-        symbol = getattr(likelihood, "symbol", None)
-        if symbol is None:
-            return {}
-        return {symbol: float(getattr(likelihood, symbol).detach().mean())}
+    def implausible(self, report: Mapping[str, float], labels: Any) -> str | None:
+        """Return a message if the joint error exceeds the height of a person."""
+        error = report.get("test/mpjpe")
+        if error is None or error <= PERSON:
+            return None
+        return f"the mean joint error is {error:.4g} mm"
 
     @torch.no_grad()
     def show(self, log: Log, test: dict[str, NDArray], step: int) -> None:
@@ -193,5 +183,4 @@ class MeshRecovery(nn.Module):
 
     def constant_keys(self) -> set[str]:
         """Keys of the state dict that training cannot change: the body's, and frozen ones."""
-        keys = {f"model.{key}" for key in self.model.constant_keys()}
-        return keys | {f"body.{key}" for key in self.body.state_dict()}
+        return super().constant_keys() | {f"body.{key}" for key in self.body.state_dict()}
