@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from datasets.io.files import atomic_write
 from engine import ROOT
-from engine.runs import code, provenance
+from engine.runs import identity, provenance
 from engine.speed.search import TOLERANCE, search
 
 PARTS = ROOT / "outputs" / "search_losses"
@@ -20,7 +20,7 @@ PARTS = ROOT / "outputs" / "search_losses"
 
 def found_before(settings: int, seed: int) -> dict[str, Any]:
     """What a seed gives with this code: a search that was stopped goes on with the next seed."""
-    key = {"code": code.version(["engine.speed.search.search"]), "settings": settings}
+    key = {"code": identity.code(("losses", "engine/speed"), []), "settings": settings}
     path = PARTS / f"{seed}.json"
     if path.is_file():
         part = json.loads(path.read_text())

@@ -7,9 +7,8 @@ python scripts/train.py --multirun experiment=imdb_wiki/bmc,imdb_wiki/gai seed=0
 from command import command
 from omegaconf import DictConfig
 
-from engine.runs.folder import is_main_process
+from engine.runs.folder import brief, is_main_process
 from engine.runs.run import run
-from engine.training.log import brief
 
 
 @command("train")

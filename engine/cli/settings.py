@@ -1,162 +1,202 @@
-"""Every setting is checked before anything starts, against what it may be:
+"""Check the settings of a script before anything starts; all problems are named at once.
 
-    rules        settings of the scripts' own configs, by dotted name (rules.py)
-    signatures   a node with `_target_` may hold what that class or function takes, as annotated
-    defaults     a setting without a rule has the kind of its default in configs/<script>.yaml
-
-All that is wrong is told at once, with what is allowed and the nearest name.
+names, types, ranges    against engine/cli/schema.py
+arguments of _target_   against the signature of the class or function
 """
 
-import functools
+import difflib
+import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from engine import CONFIGS
-from engine.cli import signatures, targets
-from engine.cli.rules import FLAG, INDEX, RULES, TRAIN, Rule, number
-from engine.cli.signatures import is_int, nearest
+from engine.cli import targets
+from engine.cli.schema import CLOSED, OPEN, SETTINGS, TRAIN, Index, Number, Text
 
-STARTED = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "MASTER_ADDR")  # by torchrun, SLURM, by hand
-CLOSED = ("trainer", "select", "features", "log", "optim")  # groups that hold nothing else
-OPEN = ("dataset", "model", "loss", "metrics", "task", "benchmark")  # hold what targets take
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+WORDS |= {Path: "a path", type(None): "null", list: "a list", dict: "a mapping"}
+LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "MASTER_ADDR")  # torchrun, SLURM, by hand
+BY_DEFAULT = {bool: bool, int: Index, float: Number, list: list, str: Text}
 
 
 def check(cfg: DictConfig, script: str = "train") -> None:
-    """Refuse a config with a value that its settings cannot have; all of them are named."""
-    rules = RULES.get(script.split("/")[0], {})
-    said: Any = OmegaConf.to_container(cfg)  # what depends on a wrong setting cannot be resolved
-    if problems := list(_ruled(said, rules, script)):
-        raise ValueError("\n".join(problems))
-    plain = targets.plain(cfg)
-    problems = [*_ruled(plain, rules, script), *_of_a_kind(plain, rules, script)]
-    if script == "train" and not problems:
-        targets.check(plain, plain.get("trust"))
-        trust = plain.get("trust")
-        problems += [*_closed(plain), *signatures.problems(plain, trust)]
-        problems += [*_reported(plain), *_machine(plain), *_drawn(plain)]
-    if problems:
-        raise ValueError("\n".join(dict.fromkeys(problems)))
-
-
-def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of every setting, groups among them."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            where = f"{prefix}.{key}" if prefix else str(key)
-            yield where, value
-            yield from leaves(value, where)
-
-
-def _ruled(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[str]:
-    for key, value in leaves(plain):
-        rule = _rule(key, rules)
-        if isinstance(value, str) and "${" in value:
-            continue
-        if value == "???" and script == "train":
-            yield f"{key}: it must be given, e.g. {key}=..."
-        elif value != "???" and rule is not None and not rule.holds(value):
-            yield f"{key}: expected {rule.what}; got {value!r}.{nearest(value, rule.names)}"
-
-
-def _rule(key: str, rules: Mapping[str, Rule]) -> Rule | None:
-    if key in rules:
-        return rules[key]
-    fits = [r for name, r in rules.items() if "*" in name and _like(key, name)]
-    return fits[0] if fits else None
-
-
-def _like(key: str, name: str) -> bool:
-    return re.fullmatch(re.escape(name).replace(r"\*", r"[^.]+"), key) is not None
-
-
-def _of_a_kind(plain: dict, rules: Mapping[str, Rule], script: str) -> Iterator[str]:
-    """Settings of a script's own file that are of another kind than their defaults."""
-    defaults = dict(leaves(OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))))
-    kinds = {bool: FLAG, int: INDEX, float: number(0), list: Rule("a list", lambda v: _is(v, list))}
-    kinds[str] = Rule("a text that is not empty", lambda v: v != "")
-    for key, value in leaves(plain):
-        kind = kinds.get(type(defaults.get(key)))
-        if kind is not None and _rule(key, rules) is None and not kind.holds(value):
-            yield f"{key}: expected {kind.what}, such as {defaults[key]!r}; got {value!r}."
-
-
-def _closed(plain: dict) -> Iterator[str]:
-    first = sorted(first_names())
-    for name in plain.keys() - {*first}:
-        yield f"{name}: no such setting.{nearest(name, first)}"
-    chosen = (plain["choose"] or {}).get("key")
-    keys = [key for key, _ in leaves(plain)]
-    if chosen is not None and chosen not in keys:
-        yield f"choose.key: there is no setting {chosen!r}.{nearest(chosen, keys)}"
-    known = [name for name in TRAIN if "." in name]
-    for key, _ in leaves({group: plain.get(group) for group in CLOSED}):
-        free = key.startswith(("optim.optimizer.", "optim.schedule."))
-        if "." in key and key not in known and not free:
-            yield f"{key}: no such setting.{nearest(key, known)}"
-
-
-@functools.cache
-def first_names() -> frozenset[str]:
-    """The first part of every name that a setting of train.py may have, as configs/ says."""
-    found = {*OPEN, *(name.partition(".")[0] for name in TRAIN)}
-    for path in CONFIGS.rglob("*.yaml"):
-        if "@package _global_" in (text := path.read_text()) or path.stem == "train":
-            found |= set(OmegaConf.to_container(OmegaConf.create(text)) or ())  # pyright: ignore
-    return frozenset(map(str, found - {"defaults"}))
-
-
-def _reported(plain: dict) -> Iterator[str]:
-    """Names of metrics that the metrics do not report."""
-    target = targets.find(plain["metrics"]["_target_"], plain.get("trust"))
-    if not hasattr(target, "names_reported"):
-        return
-    known = target.names_reported()
-    names = [("select.metric", plain["select"]["metric"])]
-    names += [("log.show", name) for name in plain["log"]["show"]]
-    for key, name in names:
-        if name not in known:
-            some = ", ".join(known[:8])
-            yield f"{key}: {name!r} is not reported; {some}, ... are.{nearest(name, known)}"
-
-
-def _drawn(plain: dict) -> Iterator[str]:
-    """A figure's name that would be refused when the run is over."""
-    name = plain["log"].get("draw", "engine.training.log.label_figures")
+    """Refuse unknown names, wrong types and values out of range. No class is imported."""
+    known, failed = SETTINGS.get(script.split("/")[0], {}), None
     try:
-        targets.find(name, plain.get("trust"))
-        targets.of_kind(name, "log.draw")
-    except (ValueError, ImportError, HydraException) as error:
-        yield f"log.draw: {str(error).removeprefix('log.draw: ')}"
+        plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:  # interpolates a setting that is wrong or missing
+        plain, failed = OmegaConf.to_container(cfg), error
+    leaves = {k: v for k, v in _leaves(plain) if failed is None or "${" not in str(v)}
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))
+    defaults = dict(_leaves(defaults))
+    wild = {key: hint for key, hint in known.items() if "*" in key}
+    problems = []
+    for key, value in leaves.items():
+        hint = known.get(key, BY_DEFAULT.get(type(defaults.get(key))))
+        for name, other in wild.items():
+            if re.fullmatch(name.replace("*", r"[^.]+"), key):
+                hint = other
+        if value == "???" and script == "train":
+            problems.append(f"{key} must be given, e.g. {key}=...")
+        elif value != "???" and hint is not None and not fits(hint, value):
+            near = nearest(value, re.findall(r"[\w-]+", words(hint)))
+            problems.append(f"{key}: expected {words(hint)}; got {value!r}.{near}")
+    if script == "train":
+        problems += _unknown(plain, leaves)
+    if problems:
+        raise ValueError("\n".join(problems))
+    if failed is not None:
+        raise failed
+
+
+def _unknown(plain: dict, leaves: Mapping[str, Any]) -> Iterator[str]:
+    """Names that no setting of train.py has; configs/ may add names at the top level."""
+    texts = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
+    own = [text for text in texts if "@package _global_" in text]
+    top = {*OPEN, *(name.partition(".")[0] for name in TRAIN)}
+    top |= {name for text in own for name in re.findall(r"^(\w+):", text, re.MULTILINE)}
+    for name in plain.keys() - top:
+        yield f"{name}: no such setting.{nearest(name, top)}"
+    for key in leaves:
+        free = key in CLOSED or key.startswith(("optim.optimizer.", "optim.schedule."))
+        if key.partition(".")[0] in CLOSED and key not in TRAIN and not free:
+            yield f"{key}: no such setting.{nearest(key, TRAIN)}"
+    chosen = leaves.get("choose.key")
+    if chosen is not None and chosen not in leaves:
+        yield f"choose.key: no such setting: {chosen!r}.{nearest(chosen, leaves)}"
+
+
+def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of every setting, groups included."""
+    for key, value in node.items():
+        where = f"{prefix}.{key}" if prefix else str(key)
+        yield where, value
+        if isinstance(value, Mapping):
+            yield from _leaves(value, where)
+
+
+def check_targets(cfg: DictConfig) -> None:
+    """Refuse what only the named classes or this machine can tell: arguments, metrics, devices."""
+    plain = targets.plain(cfg)
+    targets.check(plain, cfg.trust)
+    problems = [*_arguments(plain, cfg.trust), *_metrics(plain), *_machine(plain)]
+    try:
+        targets.find(plain["log"]["draw"], cfg.trust, "log.draw")
+    except (ValueError, ImportError) as error:
+        problems.append(f"log.draw: {str(error).removeprefix('log.draw: ')}")
+    if problems:
+        raise ValueError("\n".join(problems))
+
+
+def _arguments(node: Any, trust: targets.Trust, prefix: str = "") -> Iterator[str]:
+    """Arguments of `_target_` nodes that their targets do not take."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, dict | list):
+            yield from _arguments(value, trust, f"{prefix}.{key}" if prefix else str(key))
+    if not isinstance(node, dict) or "_target_" not in node:
+        return
+    name, target = node["_target_"], targets.find(node["_target_"], trust)
+    try:
+        signature = inspect.signature(target)
+        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except (TypeError, ValueError, NameError, AttributeError):
+        return  # a builtin, or annotations that cannot be read
+    given = {key: value for key, value in node.items() if key not in targets.RESERVED}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for key, value in given.items():
+        where = f"{prefix}.{key}"
+        if key not in signature.parameters and not open_ended and where != "loss.weights":
+            yield f"{where}: {name} takes no {key}.{nearest(key, signature.parameters)}"
+        elif key in hints and not _accepts(hints[key], value, trust):
+            yield f"{where}: expected {words(hints[key])}; got {value!r}."
+    try:
+        taken = {key: value for key, value in given.items() if key in signature.parameters}
+        signature.bind_partial(*node.get("_args_", []), **taken)
+    except TypeError as error:
+        yield f"{prefix}._args_: {name} cannot take {node.get('_args_')}: {error}."
+
+
+def _accepts(hint: Any, value: Any, trust: targets.Trust) -> bool:
+    """Whether a parameter takes a value; of a nested target its class or return type counts."""
+    if not isinstance(value, dict) or "_target_" not in value:
+        return fits(hint, value)
+    target = targets.find(value["_target_"], trust)
+    made: Any = (
+        target if inspect.isclass(target) else getattr(target, "__annotations__", {}).get("return")
+    )
+    known = inspect.isclass(made) and inspect.isclass(hint)
+    return not known or issubclass(made, hint)
+
+
+def _metrics(plain: dict) -> Iterator[str]:
+    """Names that the metrics do not report."""
+    target = targets.find(plain["metrics"]["_target_"], plain["trust"])
+    known = target.names_reported() if hasattr(target, "names_reported") else None
+    names = [("log.show", name) for name in plain["log"]["show"]]
+    for key, name in [("select.metric", plain["select"]["metric"]), *names]:
+        if known is not None and name not in known:
+            some = ", ".join(known[:8])
+            yield f"{key}: unknown metric {name!r}; choose from {some}, ...{nearest(name, known)}"
 
 
 def _machine(plain: dict) -> Iterator[str]:
-    trainer = plain["trainer"]
-    accelerator, devices = trainer["accelerator"], trainer["devices"]
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    asked = [devices - 1] if is_int(devices) else devices if isinstance(devices, list) else [0]
-    if accelerator in ("gpu", "cuda") and not gpus:
-        yield "trainer.accelerator: no GPU is visible here; use cpu or auto."
-    elif accelerator == "mps" and not torch.backends.mps.is_available():
-        yield "trainer.accelerator: this machine has no mps; use cpu or auto."
-    elif isinstance(devices, list) and (accelerator == "cpu" or not gpus):
-        yield f"trainer.devices: on a CPU it is a number, such as 2; got {devices}."
-    elif accelerator != "cpu" and gpus and max(asked) >= gpus:
-        yield f"trainer.devices: {devices} asked for, but {gpus} GPUs are visible here."
-    if trainer["num_nodes"] > 1 and not any(name in os.environ for name in STARTED):
+    nodes, resume = plain["trainer"]["num_nodes"], plain["resume"]
+    if nodes > 1 and not any(name in os.environ for name in LAUNCHED):
         yield (
-            f"trainer.num_nodes: {trainer['num_nodes']} nodes need this command started on each of "
-            "them, by torchrun or SLURM, or with MASTER_ADDR and NODE_RANK set; none is here."
+            f"trainer.num_nodes: {nodes} nodes need this command started on each node, by torchrun "
+            "or SLURM, or with MASTER_ADDR and NODE_RANK set."
         )
-    if plain["resume"] not in ("auto", "never") and not Path(plain["resume"]).is_file():
-        yield f"resume: expected auto, never or a checkpoint's file; {plain['resume']!r} is none."
+    if resume not in ("auto", "never") and not Path(resume).is_file():
+        yield f"resume: expected auto, never or a checkpoint file; got {resume!r}."
 
 
-def _is(value: Any, kind: type) -> bool:
-    return isinstance(value, kind)
+def fits(hint: Any, value: Any) -> bool:
+    """Whether a config value can be what a type hint says; unknown hints accept anything."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return fits(inner[0], value) and all(holds(value) for _, holds in hint.__metadata__)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(one, value) for one in inner)
+    if origin is typing.Literal:
+        return value in inner
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        one = inner[0] if origin is list else Any
+        return isinstance(value, list) and all(fits(one, item) for item in value)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, dict)
+    if hint is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and abs(value) < 1e308
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return hint not in WORDS or isinstance(value, str if hint is Path else hint)
+
+
+def words(hint: Any) -> str:
+    """A type hint in words."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return " ".join([words(inner[0]), *(text for text, _ in hint.__metadata__)])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(words, inner)))
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if origin is list:
+        return f"a list, each {words(inner[0])}"
+    if isinstance(origin, type):
+        return "a list" if issubclass(origin, Sequence) else "a mapping"
+    return WORDS.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """` Did you mean ...?` for the closest of the known names."""
+    found = difflib.get_close_matches(str(name), list(known), 1)
+    return f" Did you mean {found[0]}?" if found else ""

@@ -1,181 +1,151 @@
-"""What a config may name: `_target_` and the names of drawing functions, out of one list.
+"""Build the objects that a config names, from a list of allowed names.
 
-A config is data, and data may come from elsewhere: a run folder brings its own. So nothing is
-imported or called because a file says so. A name is on the list below, in this checkout's own
-configs/, or in a package that the user of this command trusts (`trust=[my_package]`, which is never
-read from a run folder); every node is resolved and looked through, nested nodes too, before its
-first part is made.
+A config is data, and a run folder may come from somebody else. So `_target_` may name only what
+this checkout's own configs/ name, what is in the short list below, or code of a package
+that the user allows on the command line (`trust=[my_package]`, never read from a run folder). None
+of them is a function that writes a file. All names of a config are checked before the first is
+imported, and nothing is interpolated: `${...}` in a plain config stays text.
 """
 
 import difflib
 import functools
+import importlib
+import pkgutil
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
 from omegaconf import OmegaConf
 
 from engine import CONFIGS
 
-# {setting: {module: what it may name there}}; "" stands for settings further down.
-LIST = {
-    "dataset": {"datasets": "ages.AgeDataset ihmr.BodyDataset nyud2.DepthDataset stsb.STSBDataset"},
-    "loss": {
-        "losses": "BMC BNI GAI BalancedLoss WeightedLoss",
-        "engine.benchmarks.bodies.poses": "PoseLoss",
-    },
-    "loss.likelihood": {
-        "losses": "Categorical Gaussian Heteroscedastic Histogram Huber Laplace",
-        "engine.training.build": "label_histogram",
-        "engine.benchmarks.bodies.poses": "gaussian",
-    },
-    "loss.prior": {
-        "losses": "Batch Bins Bins.fit Classes Flat GaussianMixture GaussianMixture.fit Product "
-        "Subspace",
-        "engine.benchmarks.bodies.poses": "batch_prior mixture_prior",
-    },
-    "loss.weights": {"losses": "reweight.label_weights"},
-    "metrics": {
-        "metrics": "AgeMetrics DepthMetrics MeshMetrics SimilarityMetrics",
-        "engine.benchmarks.bodies.metrics": "BodyMetrics",
-    },
-    "model": {
-        "models": "depth.DepthNet efficientnet.EfficientNetLite0 depth_lite.LiteDepth hmr.HMR hmr.LiteHMR "
-        "regressor.MLP resnet.ResNet"
-    },
-    "model.head": {"models": "regressor.mlp_head"},
-    "model.smoothing": {"models": "fds.FDS"},
-    "task": {
-        "engine.training.task": "Dense Regression",
-        "engine.benchmarks.bodies.task": "MeshRecovery",
-    },
-    "task.body": {"models": "smpl.SMPL"},
-    "task.terms": {"engine.benchmarks.bodies.terms": "Released Spin"},
-    "optim.optimizer": {"torch.optim": "Adam AdamW SGD"},
-    "optim.schedule": {"engine.training.schedule": "constant cosine steps"},
-    "log.draw": {
-        "engine.training.log": "label_figures",
-        "engine.benchmarks.age": "draw",
-        "engine.benchmarks.depth": "draw samples",
-        "engine.benchmarks.bodies.figures": "draw",
-    },
-    "": {
-        "engine.benchmarks.bodies.poses": "Coordinates",
-        "engine.tables.tradeoff": "draw",
-        "numpy": "arange linspace",
-        "engine.benchmarks.synthetic": "part",
+# The modules that a setting may name classes and functions of.
+MODULES = {
+    "dataset": ("datasets",),
+    "model": ("models",),
+    "loss": ("losses", "engine.benchmarks.bodies.poses", "engine.training.build", "numpy"),
+    "metrics": ("metrics", "engine.benchmarks.bodies.metrics"),
+    "task": ("engine.training.task", "engine.benchmarks.bodies", "models.smpl"),
+    "optim": ("torch.optim", "engine.training.schedule"),
+    "regularizer": ("losses.regularizers",),
+}
+# Names of these modules that no file in configs/ has.
+MORE = {
+    *("losses.BMC", "losses.BNI", "losses.GAI", "losses.Categorical", "losses.Classes"),
+    *("losses.Huber", "losses.Bins", "losses.GaussianMixture", "losses.Product"),
+    *("losses.Subspace", "metrics.MeshMetrics", "torch.optim.AdamW", "torch.optim.SGD"),
+}
+# Functions that a setting names without `_target_`. Those of a table write its figures.
+FUNCTIONS = {
+    "log.draw": {"engine.training.log.label_figures", "engine.benchmarks.depth.samples"},
+    "table": {
+        "engine.benchmarks.age.draw",
+        "engine.benchmarks.depth.draw",
+        "engine.benchmarks.bodies.figures.draw",
+        "engine.tables.tradeoff.draw",
+        "engine.benchmarks.synthetic.part",
     },
 }
-KINDS = {
-    setting: [f"{module}.{name}" for module, names in of.items() for name in names.split()]
-    for setting, of in LIST.items()
-}
-NAMES = frozenset(name for names in KINDS.values() for name in names)
-MOVED = {  # where configs of earlier runs find what they name
-    "engine.task": "engine.training.task",
-    "engine.logging": "engine.training.log",
-    "engine.figures_age": "engine.benchmarks.age",
-    "engine.figures_depth": "engine.benchmarks.depth",
-    "engine.figures_bodies": "engine.benchmarks.bodies.figures",
-    "engine.body_metrics": "engine.benchmarks.bodies.metrics",
-    "engine.poses.noise": "engine.benchmarks.bodies.poses.gaussian",
-    "engine.benchmarks.bodies.poses.noise": "engine.benchmarks.bodies.poses.gaussian",
-    "engine.poses": "engine.benchmarks.bodies.poses",
-    "engine.bodies": "engine.benchmarks.bodies.task",
-}
+RESERVED = ("_target_", "_partial_", "_args_")
 Trust = Sequence[str] | None  # packages, e.g. ["my_package"]
 
 
 def check(config: Any, trust: Trust = None) -> None:
-    """Refuse a config that names anything but what is on the list, where it belongs, or trusted."""
-    for key, name in named(plain(config)):
-        of_kind(known(name, trust, key), key.removesuffix("._target_"))
+    """Refuse a plain config that names anything but what is allowed at that setting."""
+    for key, name in named(config):
+        allowed(name, trust, key)
 
 
-def of_kind(name: str, setting: str) -> None:
-    """Refuse a name of the list that belongs to another setting."""
-    fits = KINDS.get(setting)
-    if fits is not None and name in NAMES and name not in fits:
-        some = ", ".join(fits[:6]) + (", ..." if len(fits) > 6 else "")
-        raise ValueError(f"{setting}: {name} does not belong there; expected one of {some}.")
-
-
-def make(node: Any, trust: Trust = None, **arguments: Any) -> Any:
-    """What a node describes, made with these arguments; nothing is made before all is checked.
-
-    What is wrong with a file or a setting is told in its own words, not in Hydra's.
-    """
-    checked = plain(node)
-    check(checked, trust)
-    try:
-        return instantiate(checked, **arguments)
-    except InstantiationException as error:
-        if isinstance(error.__cause__, OSError | ValueError | FloatingPointError):
-            raise error.__cause__ from None
-        raise
-
-
-def find(name: Any, trust: Trust = None) -> Any:
-    """The class or function of that name."""
-    return get_object(known(name, trust))
-
-
-def calls(config: Any) -> list[str]:
-    """Every name that a config calls."""
-    return [name for _, name in named(plain(config))]
-
-
-def known(name: Any, trust: Trust = None, key: str = "") -> str:
-    """The name, if it is on the list or in a trusted package."""
-    if isinstance(name, str) and (name in NAMES or _trusted(name, trust) or name in _configured()):
+def allowed(name: Any, trust: Trust = None, key: str = "") -> str:
+    """Return the name if a config may call it at `key`; without one, at any setting of a run."""
+    known = FUNCTIONS.get(key) or MORE | _configured()
+    if isinstance(name, str) and _inside(name, trust or ()):
         return name
-    where = f"{key}: " if key else ""
-    near = difflib.get_close_matches(str(name), sorted(NAMES), 1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    if isinstance(name, str) and name in known:
+        modules = MODULES.get(key.partition(".")[0], (name,))
+        if _inside(name, modules) or foreign(name):
+            return name
+        choices = ", ".join(sorted(one for one in known if _inside(one, modules)))
+        setting = key.removesuffix("._target_")
+        raise ValueError(f"{setting}: {name} does not belong there; choose from {choices}.")
+    near = difflib.get_close_matches(str(name), known, 1)
     raise ValueError(
-        f"{where}{name!r} is not one of the names that a config may call.{hint} Nothing was "
-        "called. If it is code of your own, say so on the command line: trust=[its_package]. A run "
-        "folder from elsewhere can name any code; trust only what you have read."
+        f"{f'{key}: ' if key else ''}a config may not call {name!r}."
+        f"{f' Did you mean {near[0]}?' if near else ''} Nothing was called. To allow code of your "
+        "own, name its package on the command line: trust=[package]. Read the config of a foreign "
+        "run folder before you allow anything."
     )
 
 
+def foreign(name: str) -> bool:
+    """Whether a name is in none of the modules above."""
+    return not any(_inside(name, modules) for modules in MODULES.values())
+
+
+def _inside(name: str, modules: Sequence[str]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
 @functools.cache
-def _configured() -> frozenset[str]:
-    """The names in this checkout's own configs/, which are as much its code as its Python is."""
-    files = (OmegaConf.to_container(OmegaConf.load(path)) for path in CONFIGS.rglob("*.yaml"))
-    return frozenset(str(name) for content in files for _, name in named(content))
+def _configured() -> set[str]:
+    """The targets in this checkout's configs/, which are trusted as its Python files are."""
+    texts = (path.read_text() for path in CONFIGS.rglob("*.yaml"))
+    return {name for text in texts for name in re.findall(r"\b_target_: *([\w.]+)", text)}
+
+
+def make(node: Any, trust: Trust = None, **arguments: Any) -> Any:
+    """Build what a config node describes, with these arguments added; all names are checked first.
+
+    _target_ is called with the other keys; _args_ are positional arguments; with _partial_ the
+    result is a functools.partial.
+    """
+    node = plain(node)
+    check(node, trust)
+    partial = arguments.pop("_partial_", node.get("_partial_", False))
+    return _build({**node, "_partial_": partial}, arguments)
+
+
+def _build(node: Any, arguments: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_build(item, {}) for item in node]
+    if not isinstance(node, dict):
+        return node
+    given = [key for key in node if key not in RESERVED and key not in arguments]
+    keywords = {**{key: _build(node[key], {}) for key in given}, **arguments}
+    if "_target_" not in node:
+        return keywords
+    target, positional = _load(node["_target_"]), _build(node.get("_args_", []), {})
+    if node.get("_partial_"):
+        return functools.partial(target, *positional, **keywords)
+    return target(*positional, **keywords)
+
+
+def find(name: Any, trust: Trust = None, key: str = "") -> Any:
+    """Return the class or function of that name, if a config may call it at `key`."""
+    return _load(allowed(name, trust, key))
+
+
+def _load(name: str) -> Any:
+    try:
+        return pkgutil.resolve_name(name)
+    except AttributeError:
+        importlib.import_module(name.rpartition(".")[0])  # raises what is wrong with the module
+        raise ImportError(f"{name!r} cannot be imported; check its spelling.") from None
 
 
 def named(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(where, what) of every `_target_` in plain containers."""
-    items: Any = ()
-    if isinstance(node, dict):
-        items = node.items()
-    elif isinstance(node, list | tuple):
-        items = enumerate(node)
+    """(dotted key, name) of every `_target_` in plain containers."""
+    items = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in items:
         where = f"{prefix}.{key}" if prefix else str(key)
         if key == "_target_":
             yield where, value
-        yield from named(value, where)
+        elif isinstance(value, dict | list | tuple):
+            yield from named(value, where)
 
 
 def plain(node: Any) -> Any:
-    """A config node as plain containers, interpolations resolved, names where they are now."""
+    """A config node as plain containers; the interpolations of an OmegaConf node are resolved."""
     if OmegaConf.is_config(node):
-        node = OmegaConf.to_container(node, resolve=True)
-    if isinstance(node, dict):
-        return {k: _now(v) if k in ("_target_", "draw") else plain(v) for k, v in node.items()}
-    return [plain(item) for item in node] if isinstance(node, list) else node
-
-
-def _now(name: Any) -> Any:
-    if isinstance(name, str) and name in MOVED:
-        return MOVED[name]
-    module = name.rpartition(".")[0] if isinstance(name, str) else ""
-    return MOVED[module] + name.removeprefix(module) if module in MOVED else plain(name)
-
-
-def _trusted(name: str, trust: Trust) -> bool:
-    return any(name == package or name.startswith(f"{package}.") for package in trust or ())
+        return OmegaConf.to_container(node, resolve=True)
+    return {key: plain(value) for key, value in node.items()} if isinstance(node, dict) else node

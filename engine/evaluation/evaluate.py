@@ -1,8 +1,8 @@
-"""One pass over a split: every sample once over all ranks, metrics summed, predictions kept."""
+"""Metrics and predictions of a split: every sample once over all ranks, then the run's results."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,11 +16,16 @@ from datasets.io.files import atomic_write
 from engine.cli import targets
 from engine.runs import checkpoint, identity
 from engine.runs import folder as runs
+from engine.runs.provenance import meta
 from engine.training import build
 from engine.training.batches import evaluation_loader
+from engine.training.divergence import LOWER
 from losses import WeightedLoss
 from metrics.report import bootstrap_weights
 from models.released import load
+
+if TYPE_CHECKING:
+    from engine.training.loop import Loop
 
 
 @torch.no_grad()
@@ -32,50 +37,129 @@ def evaluate(
     keep: bool = False,
     samples: bool = False,
 ) -> tuple[dict[str, float], dict[str, NDArray]]:
-    """The report of `metrics`, and if `keep` the arrays index (N,), pred (N, D), target (N, D), if
-    `samples` what each sample adds to the report (N, ...).
+    """Return the report of `metrics`; with `keep` also the arrays index (N,), pred (N, D) and
+    target (N, D); with `samples` also what each sample adds to the report, (N, ...).
 
-    The task is used outside any distributed wrapper, and left in the mode it had.
+    The task is called outside any distributed wrapper, and its mode is restored.
     """
     was_training = task.training
     task.eval()
     metrics = metrics.to(fabric.device)
     metrics.reset()
-    rows: list[dict[str, NDArray]] = []
+    found: list[dict[str, NDArray]] = []
     for raw in loader:
         batch = fabric.to_device(raw)
         with fabric.autocast():
             pred = task.predict(batch)
-        masked = (batch["mask"],) if "mask" in batch else ()  # of pixels that are measured
+        masked = (batch["mask"],) if "mask" in batch else ()  # of measured pixels
         metrics.update(pred, batch["target"], *masked)
         arrays = {"pred": pred.float(), "target": batch["target"].float()} if keep else {}
         if samples:
             arrays["samples"] = metrics.samples(pred, batch["target"], *masked)
         if arrays:
             arrays["index"] = batch["meta"]["index"]
-            rows.append({name: array.cpu().numpy() for name, array in arrays.items()})
+            found.append({name: array.cpu().numpy() for name, array in arrays.items()})
     report = {key: float(value) for key, value in metrics.compute().items()}
     task.train(was_training)
-    return report, _in_order(fabric, rows) if keep or samples else {}
+    return report, _in_order(fabric, found) if keep or samples else {}
+
+
+def _in_order(fabric: Fabric, found: list[dict[str, NDArray]]) -> dict[str, NDArray]:
+    """Join the batches of all ranks in the dataset's order."""
+    of_ranks = [found]
+    if fabric.world_size > 1:
+        of_ranks = [[] for _ in range(fabric.world_size)]
+        torch.distributed.all_gather_object(of_ranks, found)
+    batches = [batch for rank in of_ranks for batch in rank]
+    arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    order = np.argsort(arrays["index"])
+    return {name: array[order] for name, array in arrays.items()}
+
+
+def write_results(loop: "Loop") -> None:
+    """Evaluate the chosen epoch and write its predictions, figures and metrics.json."""
+    cfg, log, folder = loop.cfg, loop.log, loop.folder
+    best = folder / "checkpoints" / "best.pt"
+    build.read_state(loop.task, checkpoint.read(best)["task"], best)
+    resampled = cfg.log.draws > 0 and hasattr(loop.metrics, "resample")
+    reports, predicted = {}, {}
+    for split, loader in loop.evaluations.items():
+        samples = resampled and split == "test"
+        report, predicted[split] = evaluate(
+            loop.fabric, loop.task, loader, loop.metrics, cfg.log.predictions, samples
+        )
+        reports |= {f"{split}/{key}": value for key, value in report.items()}
+    implausible = getattr(loop.task, "implausible", None)
+    if implausible is not None and (reason := implausible(reports, loop.labels)):
+        raise FloatingPointError(f"{reason}. {LOWER}")
+    if not loop.fabric.is_global_zero:
+        return
+    if cfg.log.predictions:
+        save_predictions(folder / runs.PREDICTIONS, predicted)
+    if resampled:
+        save_draws(folder / runs.DRAWS, loop.metrics, predicted["test"]["samples"], cfg.log.draws)
+    if cfg.log.figures:
+        figures = targets.find(cfg.log.draw, cfg.trust, "log.draw")(loop, predicted["test"])
+        for name, figure in figures.items():
+            log.figure(name, figure, loop.steps_done)
+        if hasattr(loop.task, "show"):  # meshes
+            loop.task.show(log, predicted["test"], loop.steps_done)
+    test = {key: value for key, value in reports.items() if key.startswith("test/")}
+    log.scalars(test, loop.steps_done)
+    log.hparams(cfg, test)
+    content = {
+        "metrics": reports,
+        "weights": identity.file_digest(best),
+        "epoch": loop.best["epoch"],
+        "seconds": loop.seconds,
+        **{f"final_{key}": value for key, value in loop.task.scales().items()},
+        "row": cfg.row,
+        "seed": cfg.seed,
+        "meta": meta(),
+    }
+    runs.finish(folder, content)
+    shown = "  ".join(f"{key} {text}" for key, text in runs.brief(reports, cfg.log.show))
+    log.info(f"finished {cfg.name}: {shown}")
+
+
+def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
+    """Write predictions.npz: <split>_pred and <split>_target, in the dataset's order."""
+    arrays = {
+        f"{split}_{name}": predicted[name]
+        for split, predicted in splits.items()
+        for name in ("pred", "target")
+    }
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def save_draws(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
+    """Write draws.npz: every metric on `number` bootstrap replicates of the test samples, (number,)
+    each. Runs on the same test set have the same replicates.
+    """
+    weights = bootstrap_weights(len(samples), number)
+    values = metrics.cpu().resample(torch.from_numpy(samples), weights)
+    with atomic_write(path) as file:
+        np.savez_compressed(file, **{key: value.numpy() for key, value in values.items()})
 
 
 def finished_run(
     folder: Path, which: str = "best", trust: Sequence[str] | None = None
 ) -> tuple[DictConfig, Any, Any]:
-    """The config of a run, its task with the weights of a checkpoint, and its metrics.
+    """Return the config of a run, its task with the weights of a checkpoint, and its metrics.
 
-    trust: packages that its config may call besides this project's own; see engine/cli/targets.py.
+    trust: packages that its config may call in addition; see engine/cli/targets.py.
     """
     cfg: Any = runs.read_config(folder, trust)
-    cfg.features = {"mode": "none"}  # images are looked at, not tables
+    cfg.features = {"mode": "none"}  # evaluate on images, not on cached features
     train = build.dataset(cfg, "train")
     labels, counts = train.labels, getattr(train, "label_counts", None)
     backbone = None if cfg.backbone is None else Path(cfg.backbone.checkpoint)
     known = (cfg.backbone or {}).get("digest")
     if backbone is not None and known not in (None, identity.file_digest(backbone)):
         raise ValueError(
-            f"{backbone}: stage 1 is gone or has been trained again since {folder} was made on it. "
-            "Run the same stage 2 again; it is trained on the new one."
+            f"{backbone}: stage 1 is gone or was retrained after {folder}. Run the same stage 2 "
+            "again to train it on the new stage 1."
         )
     task = build.task(cfg, labels, backbone, counts)
     weights = folder / "checkpoints" / f"{which}.pt"
@@ -84,53 +168,19 @@ def finished_run(
 
 
 def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:
-    """A released checkpoint as a task, and the metrics of the configured dataset, which need
-    no training input."""
+    """Return a released checkpoint as a task, and the metrics of the configured dataset, without
+    reading the training images."""
     labels = build.shot_labels(cfg)
-    loss = WeightedLoss(error="l1")
     trust, model = cfg.get("trust"), load(path, layout)
-    task: nn.Module = targets.make(cfg.task, trust, model=model, loss=loss)
+    task: nn.Module = targets.make(cfg.task, trust, model=model, loss=WeightedLoss(error="l1"))
     return task.eval(), targets.make(cfg.metrics, trust, train_labels=labels)
 
 
 def report(
     fabric: Fabric, cfg: DictConfig, task: Any, metrics: Any, split: str, batch_size: int
 ) -> dict[str, float]:
-    """The metrics of one split of the config's dataset."""
+    """Return the metrics of one split of the config's dataset."""
     loader = evaluation_loader(
         build.dataset(cfg, split), batch_size, 0, False, fabric.global_rank, fabric.world_size
     )
     return evaluate(fabric, fabric.to_device(task), loader, metrics)[0]
-
-
-def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
-    """predictions.npz: <split>_pred and <split>_target, rows in the dataset's order."""
-    arrays = {
-        f"{split}_{name}": array
-        for split, predicted in splits.items()
-        for name, array in predicted.items()
-        if name in ("pred", "target")
-    }
-    with atomic_write(path) as file:
-        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-
-
-def save_draws(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
-    """draws.npz: every metric on `number` draws of the test samples, (number,) each; the same draws
-    for every run on the same test set.
-    """
-    weights = bootstrap_weights(len(samples), number)
-    values = metrics.cpu().resample(torch.from_numpy(samples), weights)
-    with atomic_write(path) as file:
-        np.savez_compressed(file, **{key: value.numpy() for key, value in values.items()})
-
-
-def _in_order(fabric: Fabric, rows: list[dict[str, NDArray]]) -> dict[str, NDArray]:
-    parts = [rows]
-    if fabric.world_size > 1:
-        parts = [[] for _ in range(fabric.world_size)]
-        torch.distributed.all_gather_object(parts, rows)
-    every = [row for part in parts for row in part]
-    arrays = {name: np.concatenate([row[name] for row in every]) for name in every[0]}
-    order = np.argsort(arrays["index"])
-    return {name: array[order] for name, array in arrays.items()}

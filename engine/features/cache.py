@@ -24,7 +24,7 @@ from tqdm import tqdm
 from datasets.io.files import atomic_write
 from engine.cli import targets
 from engine.features.table import FeatureTable
-from engine.runs import code, identity, records
+from engine.runs import identity, records
 from engine.runs.folder import locked
 from engine.training import build
 from engine.training.batches import Key, Keyed, loader
@@ -98,7 +98,7 @@ def _remove_unusable(root: Path, cfg: DictConfig) -> None:
     made_from = {
         "files": identity.digest(identity.files_of({"dataset": data})),
         "images": identity.digest(identity.fingerprint(data, cfg.get("images") == "content")),
-        "code": code.version([data["_target_"], cfg.model["_target_"]])[:16],
+        "code": identity.code(identity.DATA, [data["_target_"], cfg.model["_target_"]]),
     }
     try:
         before = records.read(root / MADE_FROM, "")

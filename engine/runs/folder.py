@@ -1,21 +1,22 @@
-"""A run is a config; its folder is named after it, so it is found again instead of being run again.
+"""The folder of a run, named after its identity, so that a finished run is found again.
 
     <outputs>/<name>/<preset>/seed<seed>-<key>/
         config.yaml  metrics.json  predictions.npz  draws.npz  checkpoints/{last,best}.pt  events...
         train.log
 
 The key is a hash of everything that can change a number (engine/runs/identity.py). A run with
-metrics.json is finished; one that diverged has no metrics in it but says so.
+metrics.json is finished; that of a diverged run holds the reason and no metrics.
 """
 
 import contextlib
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from datasets.io.files import lock
@@ -23,46 +24,57 @@ from engine.cli import targets
 from engine.runs import records
 
 PREDICTIONS, DRAWS = "predictions.npz", "draws.npz"
-AGAIN = "Start the same command with rerun=true, which makes the run again"
+AGAIN = "Run the same command with rerun=true to train the run again"
+LARGEST = 1 << 20  # bytes of a config.yaml
 
 
 def run_folder(cfg: DictConfig, key: str) -> Path:
-    """Where the run of this config lives."""
+    """Return the folder of the run of this config."""
     return Path(cfg.paths.outputs) / cfg.name / cfg.preset / f"seed{cfg.seed}-{key}"
 
 
 def read_config(folder: Path, trust: Sequence[str] | None) -> DictConfig:
-    """config.yaml of a run that may come from elsewhere; what it calls is checked.
+    """Return config.yaml of a run folder, which may come from somebody else, as checked data.
 
-    trust: packages that whoever reads it trusts; what the folder says about that does not count.
+    trust: packages that the reader allows; the folder has no say in that.
     """
     path = folder / "config.yaml"
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: no such file; run= takes the folder that train.py printed"
-        )
+        raise FileNotFoundError(f"{path}: no such file; run= takes the folder that train.py prints")
     try:
-        plain = targets.plain(OmegaConf.load(path))
+        plain = read_data(path)
+        missing = {"dataset", "model", "loss", "metrics"} - plain.keys()
+        if missing:
+            raise ValueError(f"it has no {min(missing)}")
     except Exception as error:  # damaged YAML fails in many ways
-        raise ValueError(
-            f"{path}: expected the config of a run; {type(error).__name__}: {error}. Run it again."
-        ) from error
-    if not isinstance(plain, dict):
-        raise ValueError(f"{path}: expected the config of a run, got {plain!r:.60}. Run it again.")
+        raise ValueError(f"{path}: expected the config of a run; {error}. Rerun it.") from error
     targets.check(plain, trust)
-    cfg = OmegaConf.create({**plain, "trust": list(trust or ())})
-    missing = [name for name in ("dataset", "model", "loss", "metrics") if name not in cfg]
-    if missing:
-        raise ValueError(f"{path}: expected the config of a run; it has no {missing[0]}.")
-    return cfg
+    return OmegaConf.create({**plain, "trust": list(trust or ())})
+
+
+def read_data(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file without aliases, which could grow without bound, and
+    without interpolations, which could run code."""
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"it has more than {LARGEST} bytes")
+    text = path.read_text()
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise ValueError("YAML anchors and aliases are not allowed")
+        if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
+            raise ValueError(f"interpolations are not allowed, got {event.value!r:.60}")
+    content = yaml.safe_load(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"got {content!r:.60}")
+    return content
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """The content of metrics.json and the folder, if the run is finished; else None."""
+    """Return the content of metrics.json and the folder if the run is finished, else None."""
     path = folder / "metrics.json"
     if not path.is_file():
         return None
-    advice = f"{AGAIN}, or remove {path}, after which it goes on from its checkpoint."
+    advice = f"{AGAIN}, or remove {path} to resume from the checkpoint."
     content = records.read(path, advice)
     if not isinstance(content.get("metrics"), dict) or "meta" not in content:
         raise ValueError(f"{path}: expected the metrics of a run, got {content!r:.60}. {advice}")
@@ -80,26 +92,31 @@ def finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def brief(metrics: Mapping[str, float | None], names: Iterable[str]) -> list[tuple[str, str]]:
+    """(test/name, value) of these metrics; "-" for a group without samples."""
+    values = [(f"test/{name}", finite_or_none(metrics.get(f"test/{name}"))) for name in names]
+    return [(key, "-" if value is None else f"{value:.3f}") for key, value in values]
+
+
 def clear(folder: Path) -> None:
-    """Forget what a run has made, for rerun=true."""
-    for name in ("metrics.json", "identity.json", PREDICTIONS, DRAWS):
-        (folder / name).unlink(missing_ok=True)
-    for events in folder.glob("events.*"):
-        events.unlink()
+    """Delete the results and checkpoints of a run."""
+    names = ("metrics.json", "identity.json", PREDICTIONS, DRAWS)
+    for path in [*(folder / name for name in names), *folder.glob("events.*")]:
+        path.unlink(missing_ok=True)
     if (folder / "checkpoints").is_dir():
         shutil.rmtree(folder / "checkpoints")
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that writes, also before any distributed group exists."""
+    """Whether this process writes files, also before any distributed group exists."""
     return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == 0
 
 
 @contextlib.contextmanager
 def locked(folder: Path, holder: bool = True) -> Iterator[None]:
-    """One job at a time in a folder: parallel sweeps share a stage 1, and the second waits for it.
+    """One job at a time in a folder: parallel sweeps share a stage-1 run, and the second waits.
 
-    Of the processes of one job only the `holder` takes the lock. It is gone with the process.
+    Only the `holder` among the processes of a job takes the lock, which ends with the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:

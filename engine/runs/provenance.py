@@ -1,4 +1,4 @@
-"""Where a number comes from: the commit, the command, the machine and the versions behind it."""
+"""Provenance of numbers: the commit, the command, the machine and the versions."""
 
 import os
 import platform
@@ -9,24 +9,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-CODE = (":/", ":!/results", ":!/README.md", ":!/docs")  # what makes a number, not what it is in
+CODE = (":/", ":!/results", ":!/README.md", ":!/docs")  # files that can change a number
 PACKAGES = ("torch", "torchvision", "numpy", "lightning-fabric", "scikit-learn")
 
 
 def meta(seconds: float | None = None) -> dict[str, Any]:
-    """Where numbers come from: commit, command, machine, versions."""
+    """Return the commit, command, machine and versions behind a number."""
     return {
         "commit": _git("rev-parse", "HEAD"),
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
-        "command": without_places(" ".join(["python", *sys.argv])),
+        "command": without_folders(" ".join(["python", *sys.argv])),
         "machine": f"{platform.system()} {platform.machine()}, {_processor()}",
         "seconds": None if seconds is None else round(seconds, 1),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
     }
 
 
-def without_places(command: str) -> str:
-    """A command whose absolute paths keep only their last name: nobody else has those folders."""
+def without_folders(command: str) -> str:
+    """Shorten absolute paths in a command to their last name."""
     return re.sub(r"(?<![\w.])/(?:[^\s/,=\]]+/)*([^\s/,=\]]+)", r".../\1", command)
 
 
@@ -40,10 +40,8 @@ def _git(*arguments: str) -> str | None:
 
 
 def _processor() -> str:
-    """The processor's name where the system tells it, and the number of cores."""
-    name = platform.processor()
+    """Name of the processor, if known, and the number of cores."""
     info = Path("/proc/cpuinfo")
-    if info.is_file():
-        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        name = lines[0].split(":", 1)[1].strip() if lines else name
+    found = re.search(r"^model name\s*: (.*)", info.read_text(), re.M) if info.is_file() else None
+    name = found[1] if found else platform.processor()
     return f"{name or 'unknown processor'}, {os.cpu_count()} cores"

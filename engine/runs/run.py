@@ -1,8 +1,7 @@
-"""From a config to a finished run: find it, or run it, stage 1 first where it builds on one.
+"""From a config to a finished run: find it or train it, after its stage-1 run if it has one.
 
-    run(stage 2) = find or run(stage 1), then train the head on its frozen features
-
-A config with a knob to be chosen on validation (`choose`) is several runs; its result is the best.
+A config that chooses a setting on validation (`choose`) is several runs; its result is the best.
+The training loop is imported only where something has to be trained.
 """
 
 import functools
@@ -10,12 +9,10 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from lightning_fabric import Fabric
-from lightning_fabric.plugins import MixedPrecision
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets.io.files import atomic_write
@@ -34,38 +31,54 @@ from engine.runs.folder import (
     run_folder,
 )
 from engine.runs.identity import MACHINE
-from engine.training import build
-from engine.training import loop as train
-from engine.training.log import print_message
 
-# What stage 1 takes from stage 2.
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+# Settings that a stage-1 run takes from its stage-2 run.
 SHARED = ("dataset", "model", "paths", "metrics", "log", "trust", "images")
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
-    """Train and evaluate what the config describes, or find it done.
+    """Train and evaluate what the config describes, or find it finished.
 
-    Returns what metrics.json holds, {"metrics": {"test/bmae": ...}, ...}, and the "folder".
+    Returns the content of metrics.json, {"metrics": {"test/bmae": ...}, ...}, and the "folder".
     """
-    check(cfg)
-    stage1 = first_stage(cfg)
-    backbone, weights = released_backbone(cfg), None
+    settings.check(cfg)
+    done = None if cfg.rerun else result(cfg)
+    if done is None:
+        done = _train(cfg)
+    if done.get("divergence"):
+        raise FloatingPointError(
+            f"The run diverged: {done['divergence']} There is no result. {AGAIN}."
+        ) from FloatingPointError(done["divergence"])
+    return done
+
+
+def _train(cfg: DictConfig) -> dict[str, Any]:
+    """Check what only the classes and the machine can tell, train stage 1, then this run."""
+    settings.check_targets(cfg)
+    check_frozen(cfg)
+    fabric = make_fabric(cfg)
+    stage1, backbone, weights = first_stage(cfg), released_backbone(cfg), None
     if stage1 is not None:
         backbone, weights = weights_of(run(stage1))
     found = identity.parts(cfg, weights)
     folder = run_folder(cfg, identity.key(found))
     with locked(folder, is_main_process()):
-        done = None if cfg.rerun else finished(folder)
+        done = None if cfg.rerun else finished(folder)  # by another process in the meantime
         if done is not None:
-            return converged(done)
+            return done
         if backbone is not None and not backbone.is_file():
             raise FileNotFoundError(
                 f"{backbone}: stage 1 is finished, but its checkpoint is gone. Remove "
-                f"{backbone.parents[1]} and start the same command again: stage 1 is made anew."
+                f"{backbone.parents[1]} and run the same command again to retrain stage 1."
             )
         if is_main_process():
             if why := identity.why_again(folder, found):
-                print_message(f"{cfg.name}, seed {cfg.seed}: run again, as {why}")
+                from engine.training.log import print_message
+
+                print_message(f"{cfg.name}, seed {cfg.seed}: rerun, because {why}")
             if cfg.rerun or cfg.resume == "never":
                 clear(folder)
             save_config(cfg, folder, backbone)
@@ -73,42 +86,36 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         if cfg.choose is not None:
             choose(cfg, folder)
         else:
-            fabric = make_fabric(cfg)
-            world = getattr(fabric.strategy, "num_processes", 1) * cfg.trainer.num_nodes
-            if world > 1 and is_main_process():  # before others are started, who would say it late
-                train.order(cfg, len(build.dataset(cfg, "train")), 0, world)
-            fit = functools.partial(train.fit, cfg=cfg, folder=folder, backbone=backbone)
-            try:
-                fabric.launch(fit)
-            except Exception:
-                converged(finished(folder) or {})  # what another process found is said here
-                raise
+            launch(fabric, cfg, folder, backbone)
         done = finished(folder)
-        if done is None:
-            raise RuntimeError(f"{folder}: the run ended without metrics.json; see its train.log")
-        return converged(done)
-
-
-def converged(done: dict[str, Any]) -> dict[str, Any]:
-    """A finished run, unless it diverged: then there is no result, and the error says so."""
-    if done.get("divergence"):
-        raise FloatingPointError(
-            f"the run diverged: {done['divergence']} There is no result; {AGAIN.lower()}."
-        ) from FloatingPointError(done["divergence"])
+    if done is None:
+        raise RuntimeError(f"{folder}: the run ended without metrics.json; see its train.log")
     return done
 
 
+def launch(fabric: "Fabric", cfg: DictConfig, folder: Path, backbone: Path | None) -> None:
+    """Train on every device of the config."""
+    from engine.training import build, loop
+
+    world = getattr(fabric.strategy, "num_processes", 1) * cfg.trainer.num_nodes
+    if world > 1 and is_main_process():  # refuse a batch size before processes are started
+        loop.order(cfg, len(build.dataset(cfg, "train")), 0, world)
+    try:
+        fabric.launch(functools.partial(loop.fit, cfg=cfg, folder=folder, backbone=backbone))
+    except Exception:
+        if not (finished(folder) or {}).get("divergence"):  # else another process has recorded it
+            raise
+
+
 def weights_of(stage1: dict[str, Any]) -> tuple[Path, str | None]:
-    """The checkpoint of a finished stage 1 and its digest, which stays when the file is gone."""
+    """The checkpoint of a finished stage-1 run and its digest, known even if the file is gone."""
     path = Path(stage1["folder"]) / "checkpoints" / "best.pt"
     return path, identity.file_digest(path) or stage1.get("weights")
 
 
 def save_config(cfg: DictConfig, folder: Path, backbone: Path | None) -> None:
-    """config.yaml, resolved, with the very checkpoint of stage 1 that the run builds on."""
-    plain = targets.plain(cfg)
-    plain.pop("trust")  # whoever reads it decides anew
-    resolved: Any = OmegaConf.create(plain)
+    """Write config.yaml, resolved, with the stage-1 checkpoint, without the allowed packages."""
+    resolved: Any = OmegaConf.create({k: v for k, v in targets.plain(cfg).items() if k != "trust"})
     if backbone is not None:
         resolved.backbone.checkpoint = str(backbone)
         resolved.backbone.digest = identity.file_digest(backbone)
@@ -116,9 +123,8 @@ def save_config(cfg: DictConfig, folder: Path, backbone: Path | None) -> None:
         file.write(OmegaConf.to_yaml(resolved).encode())
 
 
-def check(cfg: DictConfig) -> None:
-    """What can be refused before anything is loaded."""
-    settings.check(cfg)
+def check_frozen(cfg: DictConfig) -> None:
+    """Cached features need a frozen backbone."""
     model = targets.find(cfg.model["_target_"], cfg.trust)
     frozen = cfg.backbone is not None or getattr(model, "always_frozen", False)
     if cfg.features.mode == "cached" and not (frozen and cfg.freeze_bn):
@@ -130,7 +136,7 @@ def check(cfg: DictConfig) -> None:
 
 
 def released_backbone(cfg: DictConfig) -> Path | None:
-    """The released checkpoint that this run builds on instead of a stage 1, if it names one."""
+    """The released checkpoint that this run builds on instead of a stage-1 run, if any."""
     path = None if cfg.backbone is None else cfg.backbone.get("released")
     if path is not None and not Path(path).is_file():
         raise FileNotFoundError(
@@ -141,8 +147,8 @@ def released_backbone(cfg: DictConfig) -> Path | None:
 
 
 def first_stage(cfg: DictConfig) -> DictConfig | None:
-    """The config of the stage 1 that this run builds on: its own experiment, the same data, model,
-    paths and machine."""
+    """The config of the stage-1 run that this run builds on, with the same data, model, paths and
+    machine."""
     if cfg.backbone is None or cfg.backbone.get("released") is not None:
         return None
     names = [f"experiment={cfg.backbone.experiment}", f"preset={cfg.preset}"]
@@ -156,7 +162,7 @@ def first_stage(cfg: DictConfig) -> DictConfig | None:
 
 
 def result(cfg: DictConfig) -> dict[str, Any] | None:
-    """What `run` would find, if the run is there; a diverged one has no metrics."""
+    """The finished run of a config, None if it is not there; a diverged one has no metrics."""
     stage1, weights = first_stage(cfg), None
     if stage1 is not None:
         done = result(stage1)
@@ -178,22 +184,22 @@ def composed(name: str, overrides: list[str]) -> DictConfig:
 
 @functools.lru_cache(maxsize=256)
 def _composed(name: str, overrides: tuple[str, ...], sources: str) -> DictConfig:
-    """Composing takes a tenth of a second, and all rows of a table share a stage 1."""
+    """Composing takes a tenth of a second, and the rows of a table share a stage-1 config."""
     return compose(name, list(overrides))
 
 
 def choose(cfg: DictConfig, folder: Path) -> None:
     """Run the config for each value of `choose.key`; the best on validation is the result.
 
-    Where validation takes part of the training data, `choose.settings` {key: value} says so: it
-    goes for these runs only, and the best value is then run once more without it. A value at which
-    the run diverges is out, and metrics.json says so.
+    `choose.settings` {key: value} apply to these runs only, for example to hold out training data
+    for validation; the best value is then run once more without them. A value whose run diverges
+    is skipped and listed in metrics.json.
     """
-    start, settings = time.time(), cfg.choose.get("settings") or {}
+    start, changes = time.time(), cfg.choose.get("settings") or {}
     tried, diverged = [], {}
     for value in cfg.choose.among:
         try:
-            tried.append((value, run(_with(cfg, {**settings, cfg.choose.key: value}))))
+            tried.append((value, run(_with(cfg, {**changes, cfg.choose.key: value}))))
         except FloatingPointError as error:
             diverged[str(value)] = str(error.__cause__ or error)
     if not tried:
@@ -201,7 +207,7 @@ def choose(cfg: DictConfig, folder: Path) -> None:
     score = f"val/{cfg.select.metric}"
     sign = 1 if cfg.select.mode == "min" else -1
     value, best = min(tried, key=lambda pair: sign * pair[1]["metrics"][score])
-    if settings:
+    if changes:
         best = run(_with(cfg, {cfg.choose.key: value}))
     if not is_main_process():
         return
@@ -222,7 +228,6 @@ def choose(cfg: DictConfig, folder: Path) -> None:
 
 
 def _with(cfg: DictConfig, changes: dict[str, Any]) -> DictConfig:
-    """The config with one value of the knob, and nothing left to choose."""
     one = cfg.copy()
     with open_dict(one):
         one.choose = None
@@ -231,35 +236,36 @@ def _with(cfg: DictConfig, changes: dict[str, Any]) -> DictConfig:
     return one
 
 
-def make_fabric(cfg: DictConfig) -> Fabric:
-    """Devices, nodes and precision as configured.
+def make_fabric(cfg: DictConfig) -> "Fabric":
+    """Return a Fabric with the configured devices, nodes and precision.
 
-    Several devices of one machine are spawned from here; torchrun and SLURM have done it already.
+    Several devices of one machine are spawned from here, unless torchrun or SLURM started us.
     """
-    trainer = cfg.trainer
-    strategy = trainer.strategy
-    if strategy == "auto" and (trainer.devices not in (1, "auto") or trainer.num_nodes > 1):
+    from lightning_fabric import Fabric
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
+
+    trainer, strategy = cfg.trainer, cfg.trainer.strategy
+    devices = targets.plain(trainer.devices)
+    if strategy == "auto" and (devices not in (1, "auto") or trainer.num_nodes > 1):
         started = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
         strategy = "ddp" if started or trainer.num_nodes > 1 else "ddp_spawn"
-    fabric = Fabric(
-        accelerator=trainer.accelerator,
-        devices=trainer.devices,
-        num_nodes=trainer.num_nodes,
-        strategy=strategy,
-        precision=trainer.precision,
-    )
+    machine = {name: trainer[name] for name in ("accelerator", "num_nodes", "precision")}
+    try:
+        fabric = Fabric(devices=devices, strategy=strategy, **machine)
+    except (MisconfigurationException, TypeError, RuntimeError) as error:
+        raise ValueError(f"trainer.accelerator, trainer.devices: {error}") from error
     return labels_in_full(fabric)
 
 
-def labels_in_full(fabric: Fabric) -> Fabric:
-    """In mixed precision a batch is given to the model as it is: Fabric would round the labels to
-    half precision, too, while autocast takes care of the images.
-    """
+def labels_in_full(fabric: "Fabric") -> "Fabric":
+    """Pass batches on unchanged in mixed precision, where Fabric would round the labels, too."""
+    from lightning_fabric.plugins import MixedPrecision
+
     precision: Any = fabric.strategy.precision
     if isinstance(precision, MixedPrecision):
-        precision.convert_input = _as_it_is
+        precision.convert_input = _unchanged
     return fabric
 
 
-def _as_it_is(data: Any) -> Any:
+def _unchanged(data: Any) -> Any:
     return data

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from datasets.io.arrays import read_npz
 from engine.cli import targets
-from engine.cli.signatures import nearest
+from engine.cli.settings import nearest
 from engine.runs.folder import AGAIN, DRAWS
 from engine.runs.run import composed, first_stage, result
 from engine.runs.run_all import Progress, run_all

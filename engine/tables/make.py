@@ -56,7 +56,9 @@ def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> lis
         pages.insert_everywhere(pages.beside(RESULTS), cfg.name, written[0].read_text())
     if (figures := cfg.table.get("figures")) and runs and not failed:
         folders = {row: [Path(one) for one in of_row] for row, of_row in runs.items() if of_row}
-        written += targets.find(figures, cfg.get("trust"))(cfg, folders, folder / "figures")
+        written += targets.find(figures, cfg.get("trust"), "table")(
+            cfg, folders, folder / "figures"
+        )
     if failed:
         raise FloatingPointError(
             f"{written[0]}: without figures, because these rows diverged: {', '.join(failed)}. "

@@ -44,7 +44,7 @@ def stages(cfg: DictConfig) -> tuple[list[Stage], list[str]]:
         benchmark = table.benchmark
         if program := benchmark.get("program"):
             settings = list(cfg.get(benchmark.name) or [])
-            work = functools.partial(targets.find(program), settings)
+            work = functools.partial(targets.find(program, key="table"), settings)
             found.append(Stage(name, benchmark.seconds.all, work))
             continue
         folder = table.paths.get(benchmark.dataset)  # of the dataset's files, if it has any

@@ -4,7 +4,6 @@ Only rank zero writes; the `Log` of another rank does nothing, so the loop need 
 """
 
 import contextlib
-import math
 import sys
 import threading
 import time
@@ -27,12 +26,6 @@ HPARAMS = ("seed", "row", "preset", "freeze_bn", "loss", "model", "optim", "trai
 def print_message(text: str) -> None:
     """Print a line to stderr without breaking a progress bar."""
     tqdm.write(text, file=sys.stderr)
-
-
-def brief(metrics: Mapping[str, float | None], names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return (test/name, value) of these metrics; "-" for a group without samples."""
-    values = [(f"test/{name}", metrics.get(f"test/{name}")) for name in names]
-    return [(k, "-" if v is None or not math.isfinite(v) else f"{v:.3f}") for k, v in values]
 
 
 class EventFile:

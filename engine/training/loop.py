@@ -18,10 +18,10 @@ from omegaconf import DictConfig
 from torch import nn
 
 from engine.cli import targets
-from engine.evaluation.evaluate import evaluate
+from engine.evaluation.evaluate import evaluate, write_results
 from engine.features import cache as features
 from engine.processes.parent import end_unless
-from engine.runs import checkpoint, outcome
+from engine.runs import checkpoint
 from engine.runs.folder import finish
 from engine.runs.provenance import meta
 from engine.training import build, generators
@@ -43,7 +43,7 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
         if loop.about:  # facts about the data, before hours of training
             loop.log.info(loop.about)
         loop.train()
-        outcome.write(loop)
+        write_results(loop)
     except FloatingPointError as error:
         loop.log.info(f"diverged: {error}")
         if fabric.is_global_zero:

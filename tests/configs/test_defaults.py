@@ -8,7 +8,6 @@ import pytest
 
 from engine import CONFIGS
 from engine.cli import targets
-from engine.runs import code
 from engine.runs.run import composed
 from losses.reweight import bin_weights, smooth
 
@@ -16,6 +15,7 @@ EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix(""))
     for path in (CONFIGS / "experiment").rglob("*.yaml")
 )
+OWN = ("datasets", "engine", "losses", "metrics", "models")
 # Parameters that are not configured because they are computed, and where from.
 COMPUTED = {
     "outputs": "of a model: what the likelihood asks for",
@@ -36,7 +36,7 @@ def calls(node: Any, place: str = "") -> Iterator[tuple[str, Callable[..., Any],
     if not isinstance(node, dict):
         return
     name = node.get("_target_")
-    if isinstance(name, str) and name.split(".")[0] in code.OWN:
+    if isinstance(name, str) and name.split(".")[0] in OWN:
         yield place, targets.find(name), node
         if name in FORWARDS:
             yield place, FORWARDS[name], node

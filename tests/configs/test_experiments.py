@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra.utils import instantiate
 
 from datasets import nyud2
+from engine.cli import targets
 from engine.runs.run import CONFIGS, composed, run
 from tests.configs import test_ihmr
 from tests.engine.tiny import config, depth_config
@@ -90,7 +90,7 @@ def test_every_depth_model_builds(name: str):
     if place == "meta":
         cfg.model.weights = None
     with torch.no_grad(), torch.device(place):
-        model = instantiate(cfg.model, outputs=3).eval()
+        model = targets.make(cfg.model, outputs=3).eval()
         maps = model(torch.zeros(1, 3, 228, 304))
     assert maps.shape[:2] == (1, 3)
     assert tuple(maps.shape[2:]) == ((28, 38) if name == "depth_lite" else (114, 152))
@@ -99,6 +99,6 @@ def test_every_depth_model_builds(name: str):
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("depth")])
 def test_every_model_builds(name: str):
     cfg = composed("train", ["experiment=imdb_wiki/vanilla", f"model={name}"])
-    model = instantiate(cfg.model, outputs=3).eval()
+    model = targets.make(cfg.model, outputs=3).eval()
     with torch.no_grad():
         assert model(torch.zeros(2, 3, 64, 64)).shape == (2, 3)

@@ -1,5 +1,4 @@
-"""How a script tells what went wrong: one line for words that it does not know, not Hydra's own
-errors; every job of a sweep that failed."""
+"""Errors of the scripts: one paragraph, an exit code, and every failed job of a sweep."""
 
 import errno
 import importlib
@@ -14,62 +13,91 @@ import pytest
 from engine.cli.errors import paragraph
 from scripts import command
 
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch):
+    """Run a script's main with a command line; return its exit code."""
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(script: str, *words: str) -> int | str | None:
+        monkeypatch.setattr(sys, "argv", [f"scripts/{script}.py", *words])
+        with pytest.raises(SystemExit) as end:
+            importlib.import_module(f"scripts.{script}").main()
+        return end.value.code
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+
+
 WRONG = [
     ("train", ["experiment=imdb_wiki/bmc", "trainer.epoch=3"], "did you mean trainer.epochs?"),
     ("train", ["experiment=imdb_wiki/bmcc"], "imdb_wiki/bmcc"),
+    (
+        "train",
+        ["experiment=imdb_wiki/bmc", "seed=-1"],
+        "seed: expected a whole number >= 0; got -1",
+    ),
     ("table", ["table=ihmr", "dataset.onli=[coco]"], "dataset.onli"),
     ("reproduce", ["tables=imdb_wiki"], "tables"),
     ("evaluate", ["run=x", "splits=val"], "splits"),
+    ("evaluate", ["run=x", "split=tset"], "Did you mean test?"),
 ]
 
 
-@pytest.mark.parametrize(("script", "said", "answer"), WRONG)
-def test_an_unknown_word_gets_one_line(
-    script: str,
-    said: list[str],
-    answer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-):
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-    monkeypatch.setattr(sys, "argv", [f"scripts/{script}.py", *said])
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(SystemExit) as end:
-            importlib.import_module(f"scripts.{script}").main()
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-    assert end.value.code == 1
-    told = capsys.readouterr().err.strip()
-    assert answer in told
-    assert len(told.splitlines()) == 1
-    assert not {"Traceback", "struct", "Error"} & set(told.replace(":", " ").split())
+@pytest.mark.parametrize(("script", "words", "answer"), WRONG)
+def test_an_unknown_word_gets_one_line(script, words, answer, start, capsys):
+    assert start(script, *words) == 1
+    printed = capsys.readouterr().err.strip()
+    assert answer in printed
+    assert len(printed.splitlines()) == 1
+    assert not {"Traceback", "struct", "Error"} & set(printed.replace(":", " ").split())
 
 
-def test_failures_of_other_processes_are_noted_where_they_arrive(monkeypatch: pytest.MonkeyPatch):
-    """Hydra raises the first only, though all jobs' results have arrived by then."""
-    monkeypatch.setattr(command, "arrived", [])
+def test_a_missing_choice_lists_the_choices(start, capsys):
+    assert start("train", "preset=laptop") == 1
+    printed = capsys.readouterr().err
+    assert "experiment=<choice> is missing; choose from:" in printed
+    assert "imdb_wiki/bmc " in printed
+
+
+def test_help_ends_the_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py", "--help"])
+    assert importlib.import_module("scripts.train").main() is None
+    assert "Choices, as group=choice" in capsys.readouterr().out
+
+
+def test_an_interrupted_script_can_be_resumed(start, monkeypatch, capsys):
+    def interrupted(cfg) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("scripts.train.run", interrupted)
+    assert start("train", "experiment=imdb_wiki/bmc") == 130
+    expected = "Interrupted. Run the same command again to resume.\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_every_failed_job_of_a_sweep_is_reported(start, tmp_path: Path, capsys):
+    words = ("--multirun", "experiment=imdb_wiki/bmc", f"paths.outputs={tmp_path}")
+    assert start("train", *words, "seed=-1,-2") == 1
+    printed = capsys.readouterr().err
+    assert "got -1" in printed
+    assert "got -2" in printed
+    assert os.environ["PYTHONPATH"].startswith(str(Path(command.__file__).parent))
+
+
+def test_failures_of_other_processes_are_recorded_when_they_arrive(monkeypatch):
+    """Hydra raises the first only, though the results of all jobs have arrived by then."""
     sent = [pickle.dumps(command.JobFailed(text)) for text in ("first", "second")]
-    assert command.arrived == []
-    errors = [pickle.loads(one) for one in sent]
-    assert command.arrived == ["first", "second"]
-    assert [str(error) for error in errors] == command.arrived
-
-
-def test_a_launchers_process_finds_the_scripts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PYTHONPATH", "/mine")
-    monkeypatch.setattr(sys, "argv", ["train.py", "--multirun", "experiment=imdb_wiki/gai"])
-    monkeypatch.setattr(command, "guarded", lambda start: None)
-    command.command("train")(lambda cfg: None)()
-    folders = os.environ["PYTHONPATH"].split(os.pathsep)
-    assert folders == [str(Path(command.__file__).parent), command.ROOT, "/mine"]
+    monkeypatch.setattr(command, "failures", [])
+    assert [str(pickle.loads(one)) for one in sent] == command.failures == ["first", "second"]
 
 
 @pytest.mark.parametrize(
     ("number", "advice"),
     [(errno.EROFS, "permissions"), (errno.ENOTDIR, "move"), (errno.ELOOP, "leads back")],
 )
-def test_what_the_system_says_of_a_file_is_told_with_its_name_and_advice(number: int, advice: str):
-    told = paragraph(OSError(number, os.strerror(number), "some/file"))
-    assert told.startswith(f"some/file: {os.strerror(number)}.")
-    assert advice in told
+def test_errors_of_the_operating_system_name_the_file_and_give_advice(number: int, advice: str):
+    printed = paragraph(OSError(number, os.strerror(number), "some/file"))
+    assert printed.startswith(f"some/file: {os.strerror(number)}.")
+    assert advice in printed

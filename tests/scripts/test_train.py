@@ -1,4 +1,4 @@
-"""The scripts through their configs: seeds that share a stage 1, an evaluation."""
+"""train.py and evaluate.py through their configs: two seeds share a stage-1 run."""
 
 import json
 from pathlib import Path
@@ -21,8 +21,8 @@ def test_seeds_share_stage_one_and_can_be_evaluated(
     assert len(list((tmp_path / "imdb_wiki" / "vanilla" / "laptop").iterdir())) == 1
 
     capsys.readouterr()
-    said = [f"run={folders[1]}", "split=val", "accelerator=cpu", "trust=[tests]"]
-    evaluate.main(composed("evaluate", said))
+    words = [f"run={folders[1]}", "split=val", "accelerator=cpu", "trust=[tests]"]
+    evaluate.main(composed("evaluate", words))
     assert "val/bmae" in capsys.readouterr().out
     again = json.loads((folders[1] / "evaluation_best_val.json").read_text())
     done = json.loads((folders[1] / "metrics.json").read_text())["metrics"]

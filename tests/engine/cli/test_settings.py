@@ -11,7 +11,7 @@ from engine.runs.run import composed, run
 from tests.engine.tiny import config
 
 WRONG = {
-    "select.metric=nope": "select.metric: 'nope' is not reported; mae",
+    "select.metric=nope": "select.metric: unknown metric 'nope'; choose from mae",
     "select.metric=bmae_fw": "Did you mean bmae_few",
     "select.mode=nope": "select.mode: expected one of min, max; got 'nope'",
     "select.mode=mim": "Did you mean min",
@@ -19,26 +19,26 @@ WRONG = {
     "+select.evry=2": "select.evry: no such setting. Did you mean select.every",
     "features.mode=cache": "Did you mean cached",
     "+features.dtype=int8": "features.dtype: expected one of float32, float16; got 'int8'",
-    "+features.views=0": "features.views: expected a whole number from 1 on; got 0",
-    "trainer.clip=-1": "trainer.clip: expected a number above 0 or null; got -1",
-    "trainer.epochs=-1": "trainer.epochs: expected a whole number from 0 on; got -1",
+    "+features.views=0": "features.views: expected a whole number >= 1; got 0",
+    "trainer.clip=-1": "trainer.clip: expected a number > 0 or null; got -1",
+    "trainer.epochs=-1": "trainer.epochs: expected a whole number >= 0; got -1",
     "trainer.epochs=1.5": "trainer.epochs: expected a whole number",
     "trainer.epochs=abc": "trainer.epochs: expected a whole number",
     "trainer.epochs=true": "trainer.epochs: expected a whole number",
     "trainer.epochs=null": "trainer.epochs: expected a whole number",
-    "trainer.batch_size=0": "trainer.batch_size: expected a whole number from 1 on; got 0",
+    "trainer.batch_size=0": "trainer.batch_size: expected a whole number >= 1; got 0",
     "trainer.batch_size=abc": "trainer.batch_size",
     "trainer.epoch_size=0": "trainer.epoch_size",
     "trainer.eval_batch_size=0": "trainer.eval_batch_size",
     "trainer.accumulate=0": "trainer.accumulate",
     "trainer.workers=-1": "trainer.workers",
-    "trainer.devices=0": "trainer.devices: expected a whole number from 1 on or one of auto",
+    "trainer.devices=0": "trainer.devices: expected a whole number >= 1 or one of auto",
     "trainer.devices=-1": "trainer.devices",
     "trainer.devices=abc": "trainer.devices",
     "trainer.devices=[]": "trainer.devices",
-    "trainer.devices=[0,0]": "trainer.devices: .* a list of different GPUs",
+    "trainer.devices=[0,0]": "trainer.devices: .* a list, each .* of different GPUs",
     "trainer.devices=[-1]": "trainer.devices",
-    "trainer.devices=[0]": "trainer.devices: on a CPU it is a number, such as 2",
+    "trainer.devices=[0]": "trainer.devices: .*CPUAccelerator.* should be an int",
     "trainer.num_nodes=2": "trainer.num_nodes: 2 nodes need .* torchrun or SLURM",
     "trainer.accelerator=gpux": "Did you mean gpu",
     "trainer.precision=17-mixed": "Did you mean 16-mixed",
@@ -46,16 +46,15 @@ WRONG = {
     "trainer.deterministic=perhaps": "trainer.deterministic: expected true or false",
     "trainer.checkpoint_every=-1": "trainer.checkpoint_every",
     "+trainer.epoch=3": "trainer.epoch: no such setting. Did you mean trainer.epochs",
-    "seed=-1": "seed: expected a whole number from 0 on; got -1",
+    "seed=-1": "seed: expected a whole number >= 0; got -1",
     "seed=abc": "seed: expected a whole number",
     "seed=1.5": "seed: expected a whole number",
-    "name=../../..": "name: expected names of letters.*inside the outputs",
-    "name=/etc": "name: expected names",
-    "name=a/../b": "name: expected names",
-    "preset@_global_.x=1": "",
+    "name=../../..": "name: expected a text like imdb_wiki/bmc, without",
+    "name=/etc": "name: expected a text like",
+    "name=a/../b": "name: expected a text like",
     "log.every=0": "log.every",
-    "log.show=[nope]": "log.show: 'nope' is not reported",
-    "optim.optimizer.lr=abc": "optim.optimizer.lr: expected a number from 0 on; got 'abc'",
+    "log.show=[nope]": "log.show: unknown metric 'nope'",
+    "optim.optimizer.lr=abc": "optim.optimizer.lr: expected a number >= 0; got 'abc'",
     "optim.optimizer.lr=-1": "optim.optimizer.lr",
     "optim.optimizer.lr=.nan": "optim.optimizer.lr",
     "optim.optimizer.lr=.inf": "optim.optimizer.lr",
@@ -75,19 +74,20 @@ WRONG = {
     "images=hash": "images: expected one of times, content",
     "trust=tests": "trust: expected a list",
     "+nothing=1": "nothing: no such setting",
-    "dataset._target_=losses.BMC": "dataset: losses.BMC does not belong there; expected one of da",
-    "log.draw=engine.training.schedule.cosine": "log.draw: .*cosine does not belong there",
-    "loss.prior._target_=losses.Huber": "loss.prior: losses.Huber does not belong .*losses.Batch",
+    "dataset._target_=losses.BMC": "dataset: losses.BMC does not belong there; choose from da",
+    "log.draw=engine.training.schedule.cosine": "log.draw: a config may not call .*cosine",
+    "loss.prior._target_=losses.Huber": "loss.prior: expected Prior; got .*losses.Huber",
     "+trainr.epochs=1": "trainr: no such setting. Did you mean trainer",
-    "+choose={key: nope, among: [1]}": "choose.key: there is no setting 'nope'",
-    "log.draw=os.system": "log.draw: 'os.system' is not one of the names",
+    "+choose={key: nope, among: [1]}": "choose.key: no such setting: 'nope'",
+    "log.draw=os.system": "log.draw: a config may not call 'os.system'",
     "log.draw=engine.training.log.nope": "log.draw",
+    "optim.optimizer._target_=os.system": "optim.optimizer._target_: a config may not call",
+    "trainer.accelerator=gpu": "trainer.accelerator, trainer.devices: .*No supported gpu",
     "trainer.strategy=dpp": "trainer.strategy: expected one of auto.*Did you mean ddp",
     "paths.outputs=''": "paths.outputs: expected a text",
     "+dataset._recursive_=false": "datasets.ages.AgeDataset takes no _recursive_",
     "+loss.likelihood._args_=[1]": "loss.likelihood._args_: losses.Gaussian cannot take .*sigma",
 }
-WRONG.pop("preset@_global_.x=1")
 
 
 @pytest.mark.parametrize("override", WRONG)
@@ -98,21 +98,6 @@ def test_a_wrong_setting_is_refused_before_anything_is_made(
     with pytest.raises(ValueError, match=WRONG[override]):
         run(cfg)
     assert not list((tmp_path).rglob("*.pt"))
-
-
-def test_more_gpus_than_are_there_are_named(faces: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(settings.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(settings.torch.cuda, "device_count", lambda: 2)
-    for devices in ("3", "[0,2]"):
-        asked = ("trainer.accelerator=gpu", f"trainer.devices={devices}")
-        with pytest.raises(ValueError, match=r"trainer.devices: .* 2 GPUs are visible here"):
-            run(config(faces, tmp_path, "imdb_wiki/gai", *asked))
-
-
-def test_a_gpu_that_is_not_there_is_named(faces: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(settings.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"trainer.accelerator: no GPU is visible here; use cpu"):
-        run(config(faces, tmp_path, "imdb_wiki/gai", "trainer.accelerator=gpu"))
 
 
 def test_all_that_is_wrong_is_told_at_once(faces: Path, tmp_path: Path):

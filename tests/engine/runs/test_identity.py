@@ -1,4 +1,4 @@
-"""Whatever can change a number changes the run; what cannot, does not."""
+"""Whatever can change a number changes the identity of a run; nothing else does."""
 
 import re
 import shutil
@@ -10,35 +10,44 @@ import numpy as np
 import pytest
 from omegaconf import open_dict
 
-from engine.cli import targets
-from engine.runs import code, identity
+from engine.runs import identity
+from engine.runs.folder import brief
 from engine.runs.run import run
 from engine.training.task import Regression
 from losses import BMC
 from tests.engine.tiny import TinyNet, config, write_faces
 
 
-def test_another_checkpoint_to_go_on_from_is_another_run(faces: Path, tmp_path: Path):
-    other = run(config(faces, tmp_path / "other", "imdb_wiki/vanilla", "seed=5"))
-    path = Path(other["folder"]) / "checkpoints" / "last.pt"
-    clean = run(config(faces, tmp_path / "clean"))
-    foreign = run(config(faces, tmp_path / "both", "imdb_wiki/vanilla", f"resume={path}"))
-    plain = run(config(faces, tmp_path / "both"))
-    assert plain["metrics"] == clean["metrics"] != foreign["metrics"]
-    assert plain["folder"] != foreign["folder"]
+def key(cfg) -> str:
+    return identity.key(identity.parts(cfg))
 
 
-def test_replaced_images_make_the_run_again_and_say_so(tmp_path: Path, capsys):
+def test_settings(faces: Path, tmp_path: Path):
+    base = key(config(faces, tmp_path, "imdb_wiki/bmc"))
+    same = ("trainer.devices=2", "trainer.workers=3", "log.every=7", "resume=never", "rerun=true")
+    for override in same:
+        assert key(config(faces, tmp_path, "imdb_wiki/bmc", override)) == base
+    other = ("seed=1", "loss.likelihood.sigma=9", "trainer.epochs=3")
+    keys = [key(config(faces, tmp_path, "imdb_wiki/bmc", override)) for override in other]
+    stage1 = identity.parts(config(faces, tmp_path, "imdb_wiki/bmc"), "weights of stage 1")
+    assert len({base, *keys, identity.key(stage1)}) == 5
+
+
+def test_the_module_of_a_class_does_not_count():
+    nodes = [{"_target_": name, "x": "a.b"} for name in ("losses.Bins.fit", "losses.bins.Bins.fit")]
+    assert identity.digest(nodes[0]) != identity.digest(nodes[1])
+    assert identity.digest(nodes[0], by_class=True) == identity.digest(nodes[1], by_class=True)
+    other = {"_target_": "losses.Flat.fit", "x": "a.b"}
+    assert identity.digest(nodes[0], by_class=True) != identity.digest(other, by_class=True)
+
+
+def test_data(tmp_path: Path):
     data = write_faces(tmp_path / "data")
     cfg = config(data, tmp_path)
-    first = run(cfg)
-    for image in (data / "imdb_wiki" / "faces").glob("test*"):
-        shutil.copyfile(data / "imdb_wiki" / "faces" / "train0.jpg", image)
-    capsys.readouterr()
-    again = run(cfg)
-    assert again["metrics"] != first["metrics"]
-    said = capsys.readouterr().err
-    assert f"run again, as images changed since {Path(first['folder']).name}" in said
+    before = key(cfg)
+    csv = data / "imdb_wiki" / "imdb_wiki.csv"
+    csv.write_text(csv.read_text().replace("train", "val", 1))
+    assert key(cfg) != before
 
 
 def test_contents_survive_a_copy(tmp_path: Path):
@@ -52,6 +61,97 @@ def test_contents_survive_a_copy(tmp_path: Path):
     assert identity.parts(cfg)["images"] != before["images"]
 
 
+def test_named_files_are_compared_by_content(faces: Path, tmp_path: Path):
+    weights, arrays = tmp_path / "weights.pth", tmp_path / "arrays"
+    cfg = config(faces, tmp_path)
+    with open_dict(cfg):
+        cfg.model.weights, cfg.model.folder = str(weights), str(arrays)
+    arrays.mkdir()
+    found = [identity.parts(cfg)["files"]]
+    for path in (weights, arrays / "a.npz"):
+        for text in ("one", "two"):
+            path.write_text(text)
+            found.append(identity.parts(cfg)["files"])
+    assert len(set(found)) == 5
+
+
+FILE = """
+import math  # a comment
+
+
+class Line:
+    {doc}
+
+    def f(self, x):
+        {doc}
+        return math.sqrt(x) * {scale}
+"""
+
+
+def test_code_counts_without_comments_and_docstrings(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(identity, "ROOT", tmp_path)
+
+    def version(name: str, doc: str = "'''A.'''", scale: str = "1.0") -> str:
+        shutil.rmtree(tmp_path / "own", ignore_errors=True)
+        (tmp_path / "own").mkdir()
+        text = FILE.replace("{doc}", doc).replace("{scale}", scale)
+        (tmp_path / "own" / name).write_text(text)
+        identity._sources.cache_clear()
+        return identity.code(["own"], [])
+
+    base = version("one.py")
+    assert version("one.py", doc="'''Other.'''  # text") == base
+    assert version("two.py") == base
+    assert version("one.py", scale="2.0") != base
+    identity._sources.cache_clear()
+
+
+def test_code_of_an_allowed_package_counts(tmp_path: Path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for scale in ("1.0", "2.0"):
+        (tmp_path / "mine.py").write_text(FILE.replace("{doc}", "'A'").replace("{scale}", scale))
+        identity._sources.cache_clear()
+        found.append(identity.code([], ["mine.Line", "torch.optim.Adam"]))
+    del sys.modules["mine"]
+    assert found[0] != found[1] != identity.code([], ["torch.optim.Adam"]) == identity.code([], [])
+
+
+def test_changed_code_reruns_and_logs_why(faces: Path, tmp_path: Path, monkeypatch, capsys):
+    cfg = config(faces, tmp_path)
+    first = run(cfg)
+    monkeypatch.setattr(identity, "_sources", lambda path: ["changed"])
+    capsys.readouterr()
+    again = run(cfg)
+    assert again["folder"] != first["folder"]
+    expected = f"rerun, because code changed since {Path(first['folder']).name}"
+    assert expected in capsys.readouterr().err
+    assert again["metrics"] == first["metrics"]  # nothing else has changed
+
+
+def test_another_checkpoint_to_resume_from_is_another_run(faces: Path, tmp_path: Path):
+    other = run(config(faces, tmp_path / "other", "imdb_wiki/vanilla", "seed=5"))
+    path = Path(other["folder"]) / "checkpoints" / "last.pt"
+    clean = run(config(faces, tmp_path / "clean"))
+    foreign = run(config(faces, tmp_path / "both", "imdb_wiki/vanilla", f"resume={path}"))
+    plain = run(config(faces, tmp_path / "both"))
+    assert plain["metrics"] == clean["metrics"] != foreign["metrics"]
+    assert plain["folder"] != foreign["folder"]
+
+
+def test_replaced_images_rerun_and_log_why(tmp_path: Path, capsys):
+    data = write_faces(tmp_path / "data")
+    cfg = config(data, tmp_path)
+    first = run(cfg)
+    for image in (data / "imdb_wiki" / "faces").glob("test*"):
+        shutil.copyfile(data / "imdb_wiki" / "faces" / "train0.jpg", image)
+    capsys.readouterr()
+    again = run(cfg)
+    assert again["metrics"] != first["metrics"]
+    expected = f"rerun, because images changed since {Path(first['folder']).name}"
+    assert expected in capsys.readouterr().err
+
+
 def test_retrained_stage_one_retrains_stage_two(faces: Path, tmp_path: Path, capsys):
     cfg = config(faces, tmp_path, "imdb_wiki/bmc")
     first = run(cfg)
@@ -62,98 +162,7 @@ def test_retrained_stage_one_retrains_stage_two(faces: Path, tmp_path: Path, cap
     capsys.readouterr()
     again = run(cfg)
     assert again["folder"] != first["folder"]
-    assert "run again, as stage 1 changed since" in capsys.readouterr().err
-
-
-def test_named_weights_are_told_apart_by_content(faces: Path, tmp_path: Path):
-    weights = tmp_path / "weights.pth"
-    weights.write_bytes(b"one")
-    cfg = config(faces, tmp_path)
-    with open_dict(cfg):
-        cfg.model.weights = str(weights)
-    before = identity.parts(cfg)
-    weights.write_bytes(b"two")
-    assert identity.parts(cfg)["files"] != before["files"]
-
-
-FILE = """
-import math  # a comment
-from losses import Flat
-
-
-def f(x: int, scale: float = {scale}) -> float:
-    \"\"\"{doc}\"\"\"
-    if x < 0:
-        raise ValueError("{text}")
-    return math.sqrt(x) * scale
-"""
-
-
-def version(folder: Path, monkeypatch, name: str = "mine", **text: str) -> str:
-    values = {"scale": "1.0", "doc": "A.", "text": "B."} | text
-    content = FILE
-    for key, value in values.items():
-        content = content.replace("{" + key + "}", value)
-    (folder / f"{name}.py").write_text(content)
-    monkeypatch.syspath_prepend(folder)
-    for cached in [module for module in ("mine", "yours") if module in sys.modules]:
-        del sys.modules[cached]
-    code._read.cache_clear()
-    found = code.version([f"{name}.f"])
-    code._read.cache_clear()
-    return found
-
-
-def test_the_version_of_the_code_is_what_it_means(tmp_path: Path, monkeypatch):
-    folders = [tmp_path / str(number) for number in range(5)]
-    for folder in folders:
-        folder.mkdir()
-    base = version(folders[0], monkeypatch)
-    assert version(folders[1], monkeypatch, doc="Another.", text="other words") == base
-    assert version(folders[2], monkeypatch, name="yours") == base  # the file has another name
-    assert version(folders[3], monkeypatch, scale="2.0") != base
-
-
-def test_changed_code_makes_the_run_again_and_says_so(
-    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
-    """As if a constant of the loss were another one."""
-    cfg = config(faces, tmp_path)
-    first = run(cfg)
-    definitions, imports = code._read("losses.balanced")
-    changed = [[text.replace("1.0", "2.0") for text in definitions], imports]
-    assert changed[0] != definitions
-    read = code._read
-    monkeypatch.setattr(code, "_read", lambda m: changed if m == "losses.balanced" else read(m))
-    capsys.readouterr()
-    again = run(cfg)
-    assert again["folder"] != first["folder"]
-    assert f"run again, as code changed since {Path(first['folder']).name}" in (
-        capsys.readouterr().err
-    )
-    assert again["metrics"] == first["metrics"]  # nothing else has changed
-
-
-def test_a_run_reaches_its_own_code_only():
-    """Bodies do not matter to ages; what ages use does."""
-    ages = [
-        "datasets.ages.AgeDataset",
-        "losses.BalancedLoss",
-        "metrics.AgeMetrics",
-        "engine.training.task.Dense",
-    ]
-    found = code.reached(ages)
-    assert {"losses.balanced", "datasets.ages", "metrics.report", "engine.training.loop"} <= found
-    assert not {name for name in found if "bodies" in name or "ihmr" in name or "tables" in name}
-
-
-def test_where_a_class_lives_does_not_matter(monkeypatch):
-    node = {"a": {"_target_": "losses.Bins.fit", "x": 1}, "b": {"_target_": "numpy.arange"}}
-    assert identity._by_meaning(node) == {
-        "a": {"_target_": "Bins.fit", "x": 1},
-        "b": {"_target_": "numpy.arange"},
-    }
-    assert targets.calls(node) == ["losses.Bins.fit", "numpy.arange"]
+    assert "rerun, because stage 1 changed since" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", '{"metrics": {"te', "null", "{}", "[]", '{"metrics": 3}'])
@@ -166,7 +175,6 @@ def test_a_damaged_metrics_file_is_repaired_as_the_message_says(text, faces: Pat
         run(cfg)
     cfg.rerun = True
     assert run(cfg)["metrics"] == first["metrics"]
-    path.write_text(text)
     cfg.rerun = False
     path.unlink()
     assert run(cfg)["metrics"] == first["metrics"]
@@ -179,44 +187,39 @@ def test_a_changed_number_does_not_match_its_checksum(faces: Path, tmp_path: Pat
     changed = re.sub(r'("test/bmae": )\d', r"\g<1>9", text)
     assert changed != text
     path.write_text(changed)
-    with pytest.raises(ValueError, match=r"metrics\.json: it does not match its checksum"):
+    with pytest.raises(ValueError, match=r"metrics\.json: damaged, its checksum does not match"):
         run(cfg)
 
 
-def test_a_changed_byte_in_a_checkpoint_is_noticed(faces: Path, tmp_path: Path):
-    """torch itself reads it as if nothing had happened."""
-    cfg = config(faces, tmp_path)
-    first = run(cfg)
-    folder = Path(first["folder"])
-    (folder / "metrics.json").unlink()
-    path = folder / "checkpoints" / "best.pt"
+def change_a_byte(path: Path) -> None:
     data = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as archive:
         member = next(m for m in archive.infolist() if m.filename.endswith("/data/0"))
     data[member.header_offset + 200] ^= 64  # inside the first tensor: a header has 64 bytes or so
     path.write_bytes(data)
-    with pytest.raises(ValueError, match=r"best\.pt: .*rerun=true|best\.pt: expected"):
-        run(cfg)
-    cfg.rerun = True
-    assert run(cfg)["metrics"] == first["metrics"]
 
 
-def test_the_best_checkpoint_is_gone(faces: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [(change_a_byte, r"best\.pt: .*rerun=true"), (Path.unlink, r"best\.pt is missing.*rerun=true")],
+)
+def test_a_damaged_best_checkpoint(damage, message: str, faces: Path, tmp_path: Path):
+    """torch itself reads a changed byte as if nothing had happened."""
     cfg = config(faces, tmp_path)
     first = run(cfg)
     folder = Path(first["folder"])
-    for name in ("metrics.json", "checkpoints/best.pt"):
-        (folder / name).unlink()
-    with pytest.raises(FileNotFoundError, match=r"best\.pt is missing.*rerun=true"):
+    (folder / "metrics.json").unlink()
+    damage(folder / "checkpoints" / "best.pt")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         run(cfg)
     cfg.rerun = True
     assert run(cfg)["metrics"] == first["metrics"]
 
 
-def test_a_run_that_diverged_says_so(faces: Path, tmp_path: Path):
+def test_a_diverged_run_is_remembered(faces: Path, tmp_path: Path):
     """A mean error of millions is no result."""
     cfg = config(faces, tmp_path, "imdb_wiki/vanilla", "optim.optimizer.lr=1e6")
-    for _ in range(2):  # it is remembered, not run again
+    for _ in range(2):
         with pytest.raises(FloatingPointError, match=r"Lower\s+optim"):
             run(cfg)
     (log,) = tmp_path.rglob("train.log")
@@ -227,20 +230,14 @@ def test_a_run_that_diverged_says_so(faces: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("error", "diverged"), [(9.0, False), (115.0, False), (117.0, True), (203.6, True)]
 )
-def test_an_error_beyond_any_guess_is_no_result(error: float, diverged: bool):
-    """Ages of 1 to 116: no guess among them, nor zero, is off by more than 116 on average."""
+def test_an_error_beyond_any_constant_guess_is_implausible(error: float, diverged: bool):
+    """Ages of 1 to 116: no constant guess among them is off by more than 116 on average."""
     task = Regression(TinyNet(), BMC(1.0))
     found = task.implausible({"test/mae": error}, np.array([[1.0], [30.0], [116.0]]))
     assert (found is not None) == diverged
 
 
-def test_an_empty_group_is_no_error(tmp_path: Path):
-    """All ages are few-shot: many and medium have no samples."""
-    from engine.training.log import brief
-
+def test_an_empty_group_is_printed_as_a_dash():
     metrics = {"test/bmae": 1.0, "test/bmae_many": None, "test/bmae_medium": np.nan}
-    assert brief(metrics, ["bmae", "bmae_many", "bmae_medium"]) == [
-        ("test/bmae", "1.000"),
-        ("test/bmae_many", "-"),
-        ("test/bmae_medium", "-"),
-    ]
+    shown = [("test/bmae", "1.000"), ("test/bmae_many", "-"), ("test/bmae_medium", "-")]
+    assert brief(metrics, ["bmae", "bmae_many", "bmae_medium"]) == shown

@@ -102,7 +102,7 @@ def test_no_number_is_cut_off(capsys):
 def test_a_command_keeps_only_the_last_name_of_a_path():
     said = "python scripts/table.py dataset.root=/home/a/nyud2 x=[/b/c,d/e] paths.outputs=outputs/f"
     kept = "python scripts/table.py dataset.root=.../nyud2 x=[.../c,d/e] paths.outputs=outputs/f"
-    assert provenance.without_places(said) == kept
+    assert provenance.without_folders(said) == kept
 
 
 def test_names_from_elsewhere_are_no_html_and_no_code():

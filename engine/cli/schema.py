@@ -1,0 +1,123 @@
+"""Every setting with its type, range and choices: SETTINGS = {script: {dotted name: type}}.
+
+`*` stands for any name. A setting that is not listed has the type of its default in
+configs/<script>.yaml. Annotated adds (a description, a test) to a type.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+Count: Any = Annotated[int, (">= 1", lambda v: v >= 1)]
+Index: Any = Annotated[int, (">= 0", lambda v: v >= 0)]
+Pixels: Any = Annotated[int, ("from 1 to 4096", lambda v: 1 <= v <= 4096)]
+Number: Any = Annotated[float, (">= 0", lambda v: v >= 0)]
+Positive: Any = Annotated[float, ("> 0", lambda v: v > 0)]
+Text: Any = Annotated[str, ("that is not empty", bool)]
+NAME = re.compile(r"(?!\.\.?(/|$))[\w.-]+(/(?!\.\.?(/|$))[\w.-]+)*")  # no . or .. in it
+Folder: Any = Annotated[
+    str, ("like imdb_wiki/bmc, without ..", lambda v: NAME.fullmatch(v) is not None)
+]
+Gpus: Any = Annotated[
+    list[Index], ("of different GPUs", lambda v: len(v) > 0 and len(set(v)) == len(v))
+]
+Values: Any = Annotated[list, ("of at least one value", lambda v: len(v) > 0)]
+Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps"]
+Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true", "16-true", "bf16-true"]
+
+TRAIN: dict[str, Any] = {
+    **dict.fromkeys(("name", "preset"), Folder),
+    **dict.fromkeys(("row", "resume", "paths.outputs", "paths.data", "log.draw"), Text),
+    **dict.fromkeys(("trust", "log.show", "backbone.overrides"), list[Text]),
+    **dict.fromkeys(("seed", "backbone.seed", "features.seed", "log.draws"), Index),
+    **dict.fromkeys(("rerun", "freeze_bn", "features.augment"), bool),
+    **dict.fromkeys(("components", "dataset.max_pixels", "dataset.max_bytes"), Count),
+    "dataset.size": Pixels,
+    "images": Literal["times", "content"],
+    **dict.fromkeys(("backbone", "choose", "choose.settings"), dict | None),
+    **dict.fromkeys(("backbone.experiment", "choose.key", "select.metric"), Text),
+    "backbone.released": Text | None,
+    "choose.among": Values,
+    "select.mode": Literal["min", "max"],
+    "select.which": Literal["best", "last"],
+    **dict.fromkeys(("select.every", "log.every", "trainer.batch_size"), Count),
+    **dict.fromkeys(("trainer.accumulate", "trainer.eval_batch_size", "trainer.num_nodes"), Count),
+    **dict.fromkeys(("trainer.epochs", "trainer.workers", "trainer.checkpoint_every"), Index),
+    **dict.fromkeys(("trainer.even_batches", "trainer.sync_batchnorm", "trainer.compile"), bool),
+    **dict.fromkeys(("trainer.deterministic", "trainer.channels_last"), bool),
+    "trainer.epoch_size": Count | None,
+    "trainer.precision": Precision,
+    "trainer.clip": Positive | None,
+    "trainer.accelerator": Accelerator,
+    "trainer.devices": Count | Literal["auto"] | Gpus,
+    "trainer.strategy": Literal["auto", "ddp", "ddp_spawn", "ddp_fork", "ddp_notebook"],
+    "features.mode": Literal["none", "cached"],
+    "features.dtype": Literal["float32", "float16"],
+    **dict.fromkeys(("features.views", "features.batch_size", "features.shard"), Count),
+    **dict.fromkeys(("log.progress", "log.predictions", "log.figures"), bool),
+    **dict.fromkeys(("optim.optimizer", "optim.schedule"), dict),
+    **dict.fromkeys(
+        ("optim.optimizer.lr", "optim.optimizer.weight_decay", "optim.loss_lr"), Number
+    ),
+}
+CLOSED = ("trainer", "select", "features", "log", "optim")  # groups without other settings
+OPEN = (
+    "dataset",
+    "model",
+    "loss",
+    "metrics",
+    "task",
+    "benchmark",
+    "regularizer",
+)  # their targets say which
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "train": TRAIN,
+    "evaluate": {
+        "checkpoint": Literal["best", "last"],
+        "split": Literal["train", "val", "test"],
+        "layout": Literal["imdb_wiki", "nyud2", "spin"],
+        "batch_size": Count,
+        "accelerator": Accelerator,
+    },
+    "table": {
+        **dict.fromkeys(("seeds", "stage1_seeds", "jobs", "iterations"), Count),
+        "name": Folder | None,
+        "overrides": list[Text],
+    },
+    "reproduce": {
+        "data": Literal["mini", "real"],
+        "seeds": Count,
+        "jobs": Count | Literal["auto"],
+        "preset": Folder | None,
+        "table": Text | list[Text],
+        "mini_seeds.*": Count,
+        "seconds.*": Number,
+    },
+    "synthetic": {
+        "seeds": Count | list[Index],
+        "columns": Literal["all"] | list[Text],
+        "methods": Literal["all"] | list[Text],
+        "epochs": Count | None,
+        "workers": Count | Literal["auto"],
+        **{f"training.*.{name}": Count for name in ("epochs", "samples", "held_out", "batch")},
+        "training.*.validations": Count,
+        "training.*.learning_rate": Number,
+        "training.*.sigma_learning_rate": Number,
+        "training.*.optimizer": Literal["SGD", "Adam"],
+    },
+    "speed": {
+        "only": list[Literal["losses", "synthetic", "loader", "features", "depth", "bodies"]],
+        **dict.fromkeys(("rounds", "threads"), Count),
+        "budget": Number,
+    },
+    "prepare_age": {
+        "source": Literal["imdb_wiki", "agedb", "utkface", "csv"],
+        "cap": Count,
+        "pack": Pixels | None,
+    },
+    "prepare_mini": {
+        "draw": list[Literal["bodies", "faces", "rooms"]],
+        **dict.fromkeys(("images", "cap", "rooms.train", "rooms.test", "bodies.counts.*"), Count),
+        **dict.fromkeys(("size", "bodies.size"), Pixels),
+    },
+}
