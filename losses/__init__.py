@@ -1,50 +1,40 @@
 """Theorem 1 of Balanced MSE as composable losses: `BalancedLoss(likelihood, prior)`."""
 
+# ruff: noqa: F401
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .balanced import BMC, BNI, GAI, BalancedLoss
-from .categorical import Categorical, Histogram
-from .heteroscedastic import Heteroscedastic
-from .likelihoods import Gaussian, GaussianKernel
-from .mixture import GaussianMixture
-from .priors import Batch, Bins, Classes, Flat
-from .reweight import WeightedLoss
-from .robust import Huber, Laplace
-from .structured import Product, Subspace
-
 if TYPE_CHECKING:
+    from .balanced import BMC, BNI, GAI, BalancedLoss
+    from .categorical import Categorical, Classes, Histogram
     from .diagnosis import diagnose
     from .estimator import BalancedRegressor
+    from .heteroscedastic import Heteroscedastic
+    from .likelihoods import Gaussian
+    from .mixture import GaussianMixture
+    from .priors import Batch, Bins, Flat
+    from .reweight import WeightedLoss
+    from .robust import Huber, Laplace
+    from .structured import GaussianKernel, Product, Subspace
 
-__all__ = [
-    "BMC",
-    "BNI",
-    "GAI",
-    "BalancedLoss",
-    "BalancedRegressor",
-    "Batch",
-    "Bins",
-    "Categorical",
-    "Classes",
-    "Flat",
-    "Gaussian",
-    "GaussianKernel",
-    "GaussianMixture",
-    "Heteroscedastic",
-    "Histogram",
-    "Huber",
-    "Laplace",
-    "Product",
-    "Subspace",
-    "WeightedLoss",
-    "diagnose",
-]
-
-LATE = {"BalancedRegressor": ".estimator", "diagnose": ".diagnosis"}  # what they import is slow
+MODULES = {  # imported when a name is first used
+    "balanced": ("BMC", "BNI", "GAI", "BalancedLoss"),
+    "categorical": ("Categorical", "Classes", "Histogram"),
+    "diagnosis": ("diagnose",),
+    "estimator": ("BalancedRegressor",),
+    "heteroscedastic": ("Heteroscedastic",),
+    "likelihoods": ("Gaussian",),
+    "mixture": ("GaussianMixture",),
+    "priors": ("Batch", "Bins", "Flat"),
+    "reweight": ("WeightedLoss",),
+    "robust": ("Huber", "Laplace"),
+    "structured": ("GaussianKernel", "Product", "Subspace"),
+}
+__all__ = [name for names in MODULES.values() for name in names]  # pyright: ignore
 
 
 def __getattr__(name: str) -> Any:
-    if name in LATE:
-        return getattr(import_module(LATE[name], __name__), name)
+    for module, names in MODULES.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,23 +9,31 @@ The paper's three losses are one line each:
     BMC = Gaussian x Batch (Eq. 3.14)
     BNI = Gaussian x Bins (Eq. 3.16)
 
-N: rows; D: label dimensions; W: the likelihood's width.
+N: samples; D: label dimensions; W: the likelihood's width.
 """
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
-from . import fast
-from .batches import check_rows, full_precision, samples
+from .batches import check_samples, samples
 from .likelihoods import Gaussian, Likelihood
-from .mixture import GaussianMixture
-from .priors import Batch, Bins, Flat, Prior
+from .priors import Batch, Flat, Prior
+
+if TYPE_CHECKING:
+    from .mixture import GaussianMixture
+    from .priors import Bins
+
+NOTHING = nullcontext()
+SMALL = 1024  # numbers of a batch up to which the definition is always the fastest
 
 
 class BalancedLoss(nn.Module):
-    """loss(pred (N, W), target (N, D), weight=None) -> scalar, the (weighted) mean over the rows.
+    """loss(pred (N, W), target (N, D), weight=None) -> scalar, the (weighted) mean over samples.
 
     `strength` scales the balancing term: 1 is Theorem 1, 0 the plain loss. The loss is multiplied
     by the likelihood's unit (2 sigma^2 for a Gaussian, without gradient), so that it has the
@@ -41,44 +49,54 @@ class BalancedLoss(nn.Module):
     ):
         super().__init__()
         if not (math.isfinite(strength) and strength >= 0):
-            raise ValueError(f"strength must be a finite number >= 0, got {strength}")
+            raise ValueError(f"strength must be a finite number >= 0, got {strength}.")
         if full_nll and isinstance(prior, Flat):
             raise ValueError(
-                "full_nll keeps log p_train(y), and a flat prior has none; use full_nll=False, or "
-                "-likelihood.log_prob(target, pred), or prior=bins."
+                "full_nll needs log p_train(y), which a flat prior does not have; use "
+                "full_nll=False, another prior, or -likelihood.log_prob(target, pred)."
             )
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll = strength, full_nll
 
-    @full_precision
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        pred, target = self.likelihood.as_rows(pred, target)
-        target, weight = check_rows(pred, target, weight)
-        with self.likelihood.started(pred, target, weight):
-            exact = type(self) is BalancedLoss  # a subclass has its own rows
-            mean = fast.mean_loss(self, pred, target, weight) if exact else None
-            return self.mean(self.rows(pred, target, weight), weight) if mean is None else mean
+        with torch.autocast(pred.device.type, enabled=False):
+            pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
+            pred, target = self.likelihood.as_rows(pred, target)
+            target, weight = check_samples(pred, target, weight)
+            likelihood = self.likelihood
+            auto = likelihood.started(pred, target, weight) if likelihood.attempts else NOTHING
+            with auto:
+                if pred.numel() > SMALL and type(self) is BalancedLoss:
+                    from .fast import mean_loss
 
-    def mean(self, rows: Tensor, weight: Tensor | None) -> Tensor:
-        """The (weighted) mean of the rows (N,), in the likelihood's unit."""
-        mean = rows.mean() if weight is None else weight @ rows / weight.sum()
-        return mean if self.full_nll else self.likelihood.unit * mean
+                    if (mean := mean_loss(self, pred, target, weight)) is not None:
+                        return mean
+                rows = self.rows(pred, target, weight)
+                mean = rows.mean() if weight is None else weight @ rows / weight.sum()
+                return mean if self.full_nll else (likelihood.unit * mean).to(mean.dtype)
 
     def rows(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Theorem 1: (N, W), (N, D) -> (N,). A row of weight 0 is no label of a batch prior."""
+        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior."""
+        labels = target if weight is None else samples(target, weight)
         log_p = self.likelihood.log_prob(target, pred)
-        balance = self.prior.log_evidence(self.likelihood, pred, samples(target, weight))
+        balance = self.prior.log_evidence(self.likelihood, pred, labels)
         if self.full_nll or self.prior.counts_labels:
             balance = balance - self.prior.log_prob(target)
-        return self.strength * balance - log_p
+        return balance - log_p if self.strength == 1 else self.strength * balance - log_p
 
 
 def GAI(
-    prior_or_path: GaussianMixture | str | Path, sigma=1.0, learn_sigma: bool = False, **options
+    prior_or_path: "GaussianMixture | str | Path",
+    sigma=1.0,
+    learn_sigma: bool = False,
+    **options,
 ) -> BalancedLoss:
     """GMM-based Analytical Integration, from a mixture or a file that its `save` wrote."""
-    given = isinstance(prior_or_path, GaussianMixture)
-    prior = prior_or_path if given else GaussianMixture.load(prior_or_path)
+    prior = prior_or_path
+    if isinstance(prior, str | Path):
+        from .mixture import GaussianMixture
+
+        prior = GaussianMixture.load(prior)
     return BalancedLoss(Gaussian(sigma, learn_sigma), prior, **options)
 
 
@@ -89,6 +107,6 @@ def BMC(
     return BalancedLoss(Gaussian(sigma, learn_sigma), Batch(queue, max_atoms), **options)
 
 
-def BNI(prior: Bins, sigma=1.0, learn_sigma: bool = False, **options) -> BalancedLoss:
+def BNI(prior: "Bins", sigma=1.0, learn_sigma: bool = False, **options) -> BalancedLoss:
     """Bin-based Numerical Integration, from `Bins(centers, weights)` or a `Bins.fit`."""
     return BalancedLoss(Gaussian(sigma, learn_sigma), prior, **options)

@@ -1,16 +1,14 @@
-"""A batch before the loss: checked, in full precision, and that of all ranks.
+"""Checks of a batch before the loss, and the batch of all ranks.
 
-Shapes and gradients are always checked. What only the numbers tell (labels that are not finite,
-weights that are negative or sum to nothing) is checked on the CPU, in plain calls. On a GPU a look
-would make Python wait for the device in every step, and torch.compile and torch.func have no
-numbers to look at; there such a batch makes the loss NaN, and `check_numbers` says why.
+Shapes and gradients are always checked. Values (labels that are not finite, weights that are
+negative or sum to zero) are checked in ordinary calls on the CPU. On a GPU the check would
+synchronise the device in every step, and torch.compile and torch.func have no values to read.
+There such a batch makes the loss NaN, and `check_numbers` finds the reason.
 
-N: rows; D: label dimensions; W: the likelihood's width.
+N: samples; D: label dimensions; W: the likelihood's width.
 """
 
-import functools
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, distributed
@@ -19,41 +17,30 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def is_transformed() -> bool:
-    """Whether torch.func (grad, vmap, jvp, ...) is at work; inside torch.compile, too."""
+    """Return whether torch.func (grad, vmap, jvp, ...) is active, inside torch.compile too."""
     return _functorch.get_dynamic_layer_stack_depth() > 0
 
 
 def is_readable(x: Tensor) -> bool:
-    """Whether x has numbers that Python can look at without waiting for a device."""
-    hidden = torch.compiler.is_compiling() or isinstance(x, FakeTensor) or is_transformed()
-    return x.device.type == "cpu" and not hidden
+    """Return whether Python can read the values of x without synchronising a device."""
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(x, FakeTensor):
+        return False
+    return _functorch.get_dynamic_layer_stack_depth() == 0
 
 
-def full_precision(method: Callable) -> Callable:
-    """A method of a prediction, computed in float32 or better whatever the autocast state."""
-
-    @functools.wraps(method)
-    def computed(self, pred: Tensor, *others, **options):
-        pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
-        if not torch.is_autocast_enabled(pred.device.type):
-            return method(self, pred, *others, **options)
-        with torch.autocast(pred.device.type, enabled=False):
-            return method(self, pred, *others, **options)
-
-    return computed
-
-
-def check_rows(pred: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The labels (N, D) and weights (N,) of predictions (N, W), checked, in the same precision."""
+def check_samples(
+    pred: Tensor, target: Tensor, weight: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the labels (N, D) and weights (N,) of predictions (N, W), checked, in their dtype."""
     if not len(target):
-        raise ValueError("expected at least one row, got an empty batch")
+        raise ValueError("Expected at least one sample, got an empty batch.")
     if target.requires_grad:
         raise ValueError(
-            "the target requires a gradient, which the loss does not give: are pred and target "
-            "swapped? The order is loss(pred, target). Otherwise pass target.detach()."
+            "The target requires a gradient, but the loss has none for it. The order is "
+            "loss(pred, target): are they swapped? Otherwise pass target.detach()."
         )
     if weight is not None and weight.shape != target.shape[:1]:
-        raise ValueError(f"expected weight (N,) = ({len(target)},), got {tuple(weight.shape)}")
+        raise ValueError(f"Expected weight (N,) = ({len(target)},), got {tuple(weight.shape)}.")
     target, weight = target.to(pred.dtype), None if weight is None else weight.to(pred.dtype)
     if is_readable(target):
         check_numbers(target, weight)
@@ -63,36 +50,34 @@ def check_rows(pred: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Ten
 
 
 def check_numbers(target: Tensor, weight: Tensor | None = None) -> None:
-    """Raise if a label (N, D) is not finite or the weights (N,) are none. Reads the numbers."""
+    """Raise if a label (N, D) is not finite, or a weight (N,) is negative or their sum is zero."""
     if not math.isfinite(target.sum().item()) and not torch.isfinite(target).all():
         bad = (~torch.isfinite(target)).flatten(1).any(-1).nonzero()[:, 0].tolist()
-        raise ValueError(f"targets must be finite; rows {bad[:5]} are not. Mask them first.")
+        raise ValueError(f"Targets must be finite; samples {bad[:5]} are not. Mask them first.")
     if weight is None:
         return
     total, least = weight.sum(dtype=torch.float64).item(), weight.min().item()
     if not (total > 0 and math.isfinite(total)):
-        raise ValueError(f"weights must sum to a positive number, got {total:g}")
+        raise ValueError(f"Weights must sum to a positive number, got {total:g}.")
     if least < 0:
-        raise ValueError(f"weights must not be negative, got {least:g}")
+        raise ValueError(f"Weights must not be negative, got {least:g}.")
 
 
-def gather_rows(rows: Tensor) -> Tensor:
-    """(n, D) of every rank -> (sum of n, D) in rank order, without gradient; each has its own n."""
+def gather(local: Tensor) -> Tensor:
+    """(n, D) of every rank -> (sum of n, D) in rank order, without gradient; n may differ."""
     if not (distributed.is_available() and distributed.is_initialized()):
-        return rows
+        return local
     world = distributed.get_world_size()
-    if world == 1:
-        return rows
-    size = torch.tensor([len(rows)], device=rows.device)
+    size = torch.tensor([len(local)], device=local.device)
     sizes = [torch.empty_like(size) for _ in range(world)]
     distributed.all_gather(sizes, size)
-    padded = rows.new_zeros(int(max(sizes)), *rows.shape[1:])
-    padded[: len(rows)] = rows
-    parts = [torch.empty_like(padded) for _ in range(world)]
-    distributed.all_gather(parts, padded)
-    return torch.cat([part[: int(n)] for part, n in zip(parts, sizes, strict=True)])
+    padded = local.new_zeros(int(max(sizes)), *local.shape[1:])
+    padded[: len(local)] = local
+    shards = [torch.empty_like(padded) for _ in range(world)]
+    distributed.all_gather(shards, padded)
+    return torch.cat([shard[: int(n)] for shard, n in zip(shards, sizes, strict=True)])
 
 
-def samples(rows: Tensor, weight: Tensor | None) -> Tensor:
-    """The rows (N, D), NaN where the weight (N,) is 0: that is no sample of p_train."""
-    return rows if weight is None else rows.where((weight > 0)[:, None], math.nan)
+def samples(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Return values (N, D) with NaN where the weight (N,) is 0: no sample of p_train."""
+    return values if weight is None else values.where((weight > 0)[:, None], math.nan)

@@ -262,7 +262,7 @@ def check(likelihood: Likelihood, prior: Prior) -> None:
             f"a booster puts out one number per label, {type(likelihood).__name__} needs others; "
             "use Gaussian, Laplace or Huber, or BalancedRegressor."
         )
-    if likelihood.learned or likelihood.looks:
+    if likelihood.learned or likelihood.attempts:
         raise ValueError(
             f"a booster learns trees and no {likelihood.symbol}; give it a number in the labels' "
             "unit. diagnose(labels, residuals) suggests one."

@@ -1,22 +1,24 @@
-"""Likelihoods over finitely many labels: classes, and label bins.
+"""Likelihoods over finitely many labels (classes, and label bins), and the class frequencies.
 
     p_bal(y | x) = softmax(logits)_y
 
 With class frequencies as prior, Theorem 1 is logit adjustment (Eq. 3.9); with label bins, it
-makes a balanced histogram regression.
+gives a balanced histogram regression.
 
-N: rows; K: classes or bins.
+N: samples; K: classes or bins.
 """
 
 import math
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from .batches import full_precision
 from .likelihoods import Likelihood
+from .priors import Prior, normalised
 
 
 class Categorical(Likelihood):
@@ -40,16 +42,40 @@ class Categorical(Likelihood):
 
     def log_evidence_classes(self, pred: Tensor, log_weights: Tensor) -> Tensor:
         if len(log_weights) != self.classes:
-            raise ValueError(f"expected {self.classes} class weights, got {len(log_weights)}")
+            raise ValueError(f"Expected {self.classes} class weights, got {len(log_weights)}.")
         return torch.logsumexp(pred + log_weights, -1) - torch.logsumexp(pred, -1)
+
+
+class Classes(Prior):
+    """p_train of K classes: with a Categorical likelihood, logit adjustment (Eq. 3.9)."""
+
+    weights: Tensor
+    counts_labels = True
+
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
+    def __init__(self, weights: Any):
+        super().__init__()
+        self.register_buffer("weights", normalised(weights, "class weights"))
+        if not (self.weights > 0).all():
+            raise ValueError("A class without training samples has no prior; drop that class.")
+
+    @classmethod
+    def fit(cls, labels: ArrayLike, classes: int) -> "Classes":
+        """Frequencies of integer labels 0 .. classes - 1."""
+        return cls(np.bincount(np.asarray(labels, dtype=np.int64).ravel(), minlength=classes))
+
+    def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
+        return likelihood.log_evidence_classes(pred, self.weights.to(pred.dtype).log())
+
+    def log_prob(self, target: Tensor) -> Tensor:
+        return self.weights.log()[target[:, 0].long()]
 
 
 class Histogram(Likelihood):
     """Softmax over the K bins between `edges` (K + 1,) of a one-dimensional label.
 
-    pred (N, K) logits, target (N, 1) real. Labels are seen through a Gaussian of width `soft` (in
-    the labels' unit): the target of bin k is the mass q_k(y) that N(y, soft^2) puts there,
-    normalised, and
+    pred (N, K) logits, target (N, 1) real. The target of bin k is the normalised mass q_k(y) that
+    N(y, soft^2) puts there (`soft` in the labels' unit), and
 
         log p(y | pred) = sum_k q_k(y) log softmax(pred)_k;
 
@@ -58,17 +84,17 @@ class Histogram(Likelihood):
 
     edges: Tensor
 
-    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, edges: Any, soft: float = 0.0, point: Literal["median", "mean"] = "median"):
         super().__init__()
         bounds = torch.as_tensor(edges).detach().clone()
         bounds = bounds.to(torch.promote_types(bounds.dtype, torch.float32))
         if bounds.ndim != 1 or len(bounds) < 3 or not (bounds.diff() > 0).all():
-            raise ValueError(f"edges must be at least three increasing numbers, got {edges!r}")
+            raise ValueError(f"edges must be at least three increasing numbers, got {edges!r}.")
         if not soft >= 0:
-            raise ValueError(f"soft is a standard deviation and cannot be negative, got {soft}")
+            raise ValueError(f"soft is a standard deviation and must be >= 0, got {soft}.")
         if point not in ("median", "mean"):
-            raise ValueError(f"a histogram is decoded by its median or its mean, got {point!r}")
+            raise ValueError(f"point must be median or mean, got {point!r}.")
         self.soft, self.point = float(soft), point
         self.register_buffer("edges", bounds)
 
@@ -78,7 +104,7 @@ class Histogram(Likelihood):
 
     def width(self, dims: int) -> int:
         if dims != 1:
-            raise ValueError(f"a histogram has one-dimensional labels, got {dims} dimensions")
+            raise ValueError(f"A histogram needs one-dimensional labels, got {dims} dimensions.")
         return self.bins
 
     def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +115,7 @@ class Histogram(Likelihood):
         return (target >= self.edges[1:-1].to(target.dtype)).sum(-1)
 
     def soft_target(self, target: Tensor) -> Tensor:
-        """(N, 1) -> (N, K): q_k(y), rows sum to one."""
+        """(N, 1) -> (N, K): q_k(y), which sum to one over the bins."""
         if not self.soft:
             return functional.one_hot(self.index(target), self.bins).to(target.dtype)
         edges = self.edges.to(target.dtype)
@@ -103,17 +129,26 @@ class Histogram(Likelihood):
             return logs.gather(-1, self.index(target)[:, None])[:, 0]
         return torch.einsum("nk,nk->n", self.soft_target(target), logs)
 
-    @full_precision
     def decode(self, pred: Tensor, point: Literal["median", "mean"] | None = None) -> Tensor:
-        """(N, K) -> (N, 1); within the median's bin the mass is spread evenly."""
-        edges, mass = self.edges.to(pred.dtype), functional.softmax(pred, -1)
-        if (point or self.point) == "mean":
+        """(N, K) -> (N, 1), in float32 or better."""
+        if (point or self.point) == "median":
+            return self.quantile(pred, 0.5)
+        with torch.autocast(pred.device.type, enabled=False):
+            edges, mass = self._edges_and_mass(pred)
             return mass @ ((edges[1:] + edges[:-1]) / 2)[:, None]
+
+    def quantile(self, pred: Tensor, share: float) -> Tensor:
+        """(N, K) -> (N, 1): the label with this share of the mass below; even within a bin."""
+        edges, mass = self._edges_and_mass(pred)
         above = mass.cumsum(-1)
-        k = (above < 0.5).sum(-1, keepdim=True).clamp(max=self.bins - 1)
+        k = (above < share).sum(-1, keepdim=True).clamp(max=self.bins - 1)
         inside = mass.gather(-1, k)
-        part = ((0.5 - (above.gather(-1, k) - inside)) / inside).clamp(0, 1)
+        part = ((share - (above.gather(-1, k) - inside)) / inside).clamp(0, 1)
         return edges[k] + part * (edges[k + 1] - edges[k])
+
+    def _edges_and_mass(self, pred: Tensor) -> tuple[Tensor, Tensor]:
+        pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
+        return self.edges.to(pred.dtype), functional.softmax(pred, -1)
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """Each atom counts for the bin that holds it: log sum_k w_k softmax(pred)_k."""
@@ -122,8 +157,8 @@ class Histogram(Likelihood):
     def log_evidence_bins(
         self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float
     ) -> Tensor:
-        """p_train of a bin is the sum over its atoms, and then raised to the power: w_a are powers
-        already, so a bin's is (sum_a w_a^(1/power))^power. No power, no balancing.
+        """p_train of a bin is the sum over its atoms, raised to the power. The weights w_a are
+        powers already, so a bin's weight is (sum_a w_a^(1/power))^power; power 0: no balancing.
         """
         if power == 0:
             return pred.new_zeros(len(pred))
@@ -139,6 +174,6 @@ def _rows(kind: Likelihood, pred: Tensor, target: Tensor, width: int) -> tuple[T
     if pred.ndim != 2 or pred.shape[-1] != width or target.shape != (len(pred), 1):
         raise ValueError(
             f"{type(kind).__name__} expects pred (N, {width}) and target (N, 1), got "
-            f"{tuple(pred.shape)} and {tuple(target.shape)}"
+            f"{tuple(pred.shape)} and {tuple(target.shape)}."
         )
     return pred, target

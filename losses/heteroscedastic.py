@@ -31,7 +31,7 @@ class Heteroscedastic(Likelihood):
 
     def __init__(self, shape: Location, span: float = 4.0):
         super().__init__()
-        if not isinstance(shape, Location) or shape.learned or shape.looks:
+        if not isinstance(shape, Location) or shape.learned or shape.attempts:
             raise ValueError(
                 "shape is a Gaussian, Laplace or Huber of a fixed scale, as the rows have their "
                 f"own; got {shape}"
@@ -91,7 +91,7 @@ class Heteroscedastic(Likelihood):
             raise ValueError(
                 "GaussianMixture has a closed form for a scale of each row only with a Gaussian in "
                 f"one dimension, got {type(self.shape).__name__} in {mean.shape[-1]}; use "
-                "prior=bins or prior=batch."
+                "Bins or Batch()."
             )
         variance = mixture.covariances[:, 0, 0].to(mean) + scale.square()  # (N, K)
         square = (mean - mixture.means[:, 0].to(mean)).square() / variance

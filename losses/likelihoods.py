@@ -1,12 +1,11 @@
-"""p_bal(y | x; theta): what a model's output says about a label.
+"""p_bal(y | x; theta): the distribution of a label, given a model's output.
 
-A likelihood owns how many numbers the model must put out per label (`width`), the log-density of
-a label (`log_prob`), the point prediction (`decode`), and the two ways of averaging itself over a
-label prior that Theorem 1 needs: over labels given one by one (`log_evidence_atoms`) and over a
-mixture of Gaussians (`log_evidence_mixture`), the latter only where a closed form exists.
+A likelihood defines how many numbers the model outputs per label (`width`), the log-density of a
+label (`log_prob`), the point prediction (`decode`), and the averages over a label prior that
+Theorem 1 needs: over single labels (`log_evidence_atoms`) and, where a closed form exists, over a
+mixture of Gaussians (`log_evidence_mixture`).
 
-N: rows; D: label dimensions; W = width(D): numbers per row that the model outputs; K: atoms,
-components.
+N: samples; D: label dimensions; W = width(D): model outputs per sample; K: atoms, components.
 """
 
 import math
@@ -17,24 +16,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
-from .batches import gather_rows, is_readable, is_transformed, samples
+from .batches import gather, is_readable, is_transformed, samples
 
 if TYPE_CHECKING:
     from .mixture import GaussianMixture
 
-LOOKS = 3  # batches that a scale given as "auto" may be started from
+ATTEMPTS = 3  # batches that a scale given as "auto" may be estimated from
 
 
 class Likelihood(nn.Module):
-    """The base: a likelihood that no prior can be averaged over in closed form."""
+    """Base class: a likelihood that no prior can be averaged over."""
+
+    attempts = 0  # batches that may still set a scale given as "auto"
 
     def width(self, dims: int) -> int:
-        """How many numbers a model outputs for a label of `dims` dimensions."""
+        """Return how many numbers a model outputs for a label of `dims` dimensions."""
         return dims
 
     @property
     def unit(self) -> Tensor | float:
-        """What the loss is multiplied by, without gradient, so that learning rates carry over."""
+        """Factor of the loss, without gradient, so that learning rates carry over."""
         return 1.0
 
     def log_norm(self, pred: Tensor) -> Tensor:
@@ -42,21 +43,21 @@ class Likelihood(nn.Module):
         return pred.new_zeros(())
 
     def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """pred (N, W) and target (N, D), checked: a pair that would broadcast is refused."""
+        """Return pred (N, W) and target (N, D); shapes that would broadcast are an error."""
         if pred.ndim == target.ndim == 1:
             pred, target = pred[:, None], target[:, None]
         if pred.ndim != 2 or pred.shape != target.shape:
             raise ValueError(
                 f"{type(self).__name__} expects pred and target of one shape (N, D), got pred "
-                f"{tuple(pred.shape)} and target {tuple(target.shape)}; reshape both to rows, "
-                "e.g. pred.reshape(-1, 1), target.reshape(-1, 1)."
+                f"{tuple(pred.shape)} and target {tuple(target.shape)}; reshape both, e.g. "
+                "pred.reshape(-1, 1), target.reshape(-1, 1)."
             )
         return pred, target
 
     def started(
         self, pred: Tensor, target: Tensor, weight: Tensor | None
     ) -> AbstractContextManager:
-        """Entered with every batch, around its loss: a place to start parameters from data."""
+        """Context of a batch's loss while `attempts` > 0: sets parameters from the batch."""
         return nullcontext()
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
@@ -70,28 +71,28 @@ class Likelihood(nn.Module):
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """log sum_k w_k p(a_k | pred): (N, W), (K, D), (K,) -> (N,)."""
         raise ValueError(
-            f"{type(self).__name__} cannot be averaged over label values; use prior=flat or, for "
-            "class labels, prior=classes."
+            f"{type(self).__name__} cannot be averaged over label values; use Flat() or, for "
+            "class labels, Classes."
         )
 
     def log_evidence_bins(
         self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float
     ) -> Tensor:
-        """The same where the atoms stand for bins, and their weights are p_train^power."""
+        """The same for atoms that stand for bins, with weights p_train^power."""
         return self.log_evidence_atoms(pred, atoms, log_weights)
 
     def log_evidence_classes(self, pred: Tensor, log_weights: Tensor) -> Tensor:
         """log sum_k w_k p(class k | pred): (N, W), (K,) -> (N,)."""
         raise ValueError(
-            f"class frequencies say nothing about a {type(self).__name__} likelihood; use "
-            "prior=bins for real labels, or a Categorical likelihood."
+            f"Class frequencies do not apply to a {type(self).__name__} likelihood; use Bins for "
+            "real labels, or a Categorical likelihood."
         )
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """log sum_k w_k integral p(y | pred) N(y; mu_k, Sigma_k) dy: (N, W) -> (N,)."""
         raise ValueError(
-            f"GaussianMixture has no closed form for a {type(self).__name__} likelihood; "
-            "use prior=bins or prior=batch."
+            f"GaussianMixture has no closed form for a {type(self).__name__} likelihood; use Bins "
+            "or Batch()."
         )
 
 
@@ -101,22 +102,24 @@ class Location(Likelihood):
         log p(y | pred) = -sum_d [ energy((y_d - pred_d) / scale_d) + log scale_d + log Z ]
 
     The scale is positive: one number or one per dimension, fixed or learned (raw, as in the
-    released code), never below `floor`. "auto", or one "auto" per dimension, starts it from the
-    first training batch, see `started`; until then the parameter is NaN.
+    released code), never below `floor`. "auto", or one "auto" per dimension, estimates it from
+    the first training batch, see `started`; until then the parameter is NaN.
     """
 
-    symbol = "scale"  # the name of the parameter
+    symbol = "scale"  # name of the parameter
     log_z = 0.0
 
-    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, scale: Any, learn: bool, floor: float):
         super().__init__()
         if not floor > 0:
-            raise ValueError(f"the floor of {self.symbol} must be positive, got {floor}")
+            raise ValueError(f"The floor of {self.symbol} must be positive, got {floor}.")
         words = scale if isinstance(scale, list | tuple) else [scale]
         if any(isinstance(word, str) for word in words):
             if any(word != "auto" for word in words):
-                raise ValueError(f'{self.symbol} is a positive number or "auto", got {scale!r}')
+                raise ValueError(
+                    f'{self.symbol} must be a positive number or "auto", got {scale!r}.'
+                )
             value = torch.full((len(words),) if words is scale else (), math.nan)
         else:
             value = torch.as_tensor(scale).detach().clone()
@@ -124,10 +127,10 @@ class Location(Likelihood):
             if not ((value > 0) & value.isfinite()).all():
                 raise ValueError(
                     f"{self.symbol} is a standard deviation and must be positive and finite, got "
-                    f"{value.tolist()}"
+                    f"{value.tolist()}."
                 )
         self.floor, self.learned = float(floor), learn
-        self.looks = LOOKS if value.isnan().any() else 0  # batches that may still start it
+        self.attempts = ATTEMPTS if value.isnan().any() else 0
         value = value.clamp(min=self.floor)
         if learn:
             self.register_parameter(self.symbol, nn.Parameter(value))
@@ -138,7 +141,7 @@ class Location(Likelihood):
         raise TypeError(f"{type(self).__name__} defines no energy")
 
     def spread(self, residual: Tensor) -> Tensor:
-        """The scale of residuals (N, D) that are zero on average: (D,); NaN does not count."""
+        """Scale of residuals (N, D) of mean zero: (D,); NaN values are skipped."""
         raise TypeError(f"{type(self).__name__} defines no spread")
 
     @property
@@ -148,54 +151,60 @@ class Location(Likelihood):
 
     @property
     def value(self) -> Tensor:
-        """The scale in use, () or (D,): the floor where raw is below, with the gradient of raw."""
-        raw = self.raw.nan_to_num(1.0) if self.looks else self.raw
-        if not raw.requires_grad:
-            return raw.clamp(min=self.floor)
-        return raw + (self.floor - raw.detach()).clamp(min=0)
+        """The scale in use, () or (D,)."""
+        return self.scale_for()
 
-    def scale_for(self, pred: Tensor) -> Tensor:
-        """The scale in use, in the precision of pred and checked against its dimensions."""
-        scale = self.value.to(pred.dtype)
+    def scale_for(self, pred: Tensor | None = None) -> Tensor:
+        """The scale in use, () or (D,): the floor where raw is below, with the gradient of raw.
+
+        With pred (N, D), in its precision and checked against its dimensions.
+        """
+        scale = getattr(self, self.symbol)
+        if self.attempts:
+            scale = scale.nan_to_num(1.0)
+        if scale.requires_grad:
+            scale = scale + (self.floor - scale.detach()).clamp(min=0)
+        else:
+            scale = scale.clamp(min=self.floor)
+        if pred is None:
+            return scale
         if scale.ndim and scale.shape != pred.shape[-1:]:
             raise ValueError(
                 f"{self.symbol} has shape {tuple(scale.shape)}, the labels have {pred.shape[-1]} "
                 f"dimensions; give one {self.symbol}, or one per dimension."
             )
-        return scale
+        return scale.to(pred.dtype)
 
     def started(
         self, pred: Tensor, target: Tensor, weight: Tensor | None
     ) -> AbstractContextManager:
-        """Starts a scale given as "auto" from the batch's spread; 1 where `LOOKS` batches had none.
+        """Estimate a scale given as "auto" from the batch; 1 if `ATTEMPTS` batches had no spread.
 
-        Only an ordinary call in training mode is kept. In eval mode and inside torch.func, the
-        spread stands for the scale in this call alone. Nothing is read from a GPU.
+        Only an ordinary call in training mode keeps it. In eval mode and inside torch.func, the
+        batch's spread is the scale of this call. Nothing is read back from a GPU.
         """
-        if not self.looks:
-            return nullcontext()
         ordinary = self.training and not is_transformed()
         scale = self._of_batch(pred, target, weight, ordinary)
         scale = torch.where(self.raw.isnan(), scale, self.raw)
         if not ordinary:
             return _reparametrize_module(self, {self.symbol: scale})
-        self.looks -= 1
+        self.attempts -= 1
         with torch.no_grad():
-            self.raw.copy_(scale if self.looks else scale.nan_to_num(1.0))
+            self.raw.copy_(scale if self.attempts else scale.nan_to_num(1.0))
         if is_readable(self.raw) and self.raw.isfinite().all():
-            self.looks = 0
+            self.attempts = 0
         return nullcontext()
 
     @torch.no_grad()
     def _of_batch(
         self, pred: Tensor, target: Tensor, weight: Tensor | None, all_ranks: bool
     ) -> Tensor:
-        """The spread of the residuals about their own mean, in the scale's shape, over the finite
-        rows with a weight; NaN if there are less than two.
+        """The spread of the residuals around their mean, in the scale's shape, over the finite
+        samples with a weight; NaN if there are fewer than two.
         """
         residual = samples((target - pred).float(), weight)
         residual = residual.where(residual.isfinite().all(-1, keepdim=True), math.nan)
-        residual = gather_rows(residual) if all_ranks else residual
+        residual = gather(residual) if all_ranks else residual
         several = (~residual[:, 0].isnan()).sum() > 1
         residual = residual - residual.nanmean(0)
         scale = self.spread(residual if self.raw.ndim else residual.reshape(-1, 1))
@@ -203,14 +212,13 @@ class Location(Likelihood):
         return scale.to(self.raw.dtype)[... if self.raw.ndim else 0]
 
     def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
-        """A state decides: a number is kept, and NaN starts with the next batch."""
+        """The state decides: a number is kept, NaN is estimated from the next batch."""
         super()._load_from_state_dict(state_dict, prefix, *others)
         if prefix + self.symbol in state_dict:
-            self.looks = LOOKS if state_dict[prefix + self.symbol].isnan().any() else 0
+            self.attempts = ATTEMPTS if state_dict[prefix + self.symbol].isnan().any() else 0
 
     def log_norm(self, pred: Tensor) -> Tensor:
-        scale, dims = self.scale_for(pred), pred.shape[-1]
-        return scale.log().expand(dims).sum() + dims * self.log_z
+        return (self.scale_for(pred).log() + self.log_z).expand(pred.shape[-1]).sum()
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         r = (target - pred) / self.scale_for(pred)
@@ -227,13 +235,14 @@ class Gaussian(Location):
 
     symbol = "sigma"
     log_z = math.log(2 * math.pi) / 2
+    normalised = True
 
     def __init__(self, sigma: Any = 1.0, learn_sigma: bool = False, floor: float = 1e-3):
         super().__init__(sigma, learn_sigma, floor)
 
     @property
     def unit(self) -> Tensor:
-        return 2 * self.value.detach().square().mean()
+        return 2 * self.scale_for().detach().square().mean()
 
     def energy(self, r: Tensor) -> Tensor:
         return r.square() / 2
@@ -241,35 +250,34 @@ class Gaussian(Location):
     def spread(self, residual: Tensor) -> Tensor:
         return residual.square().nanmean(0).sqrt()
 
+    def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        sigma = self.scale_for(pred)
+        log_p = ((target - pred).square() * (-0.5 / sigma.square())).sum(-1)
+        if self.normalised:
+            log_p = log_p - (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
+        return log_p
+
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        """Without (N, K, D): |r|^2 = |x|^2 + |a|^2 - 2 x.a, in float64, because it cancels."""
+        """A log-sum-exp over squared distances (N, K), without (N, K, D)."""
+        sigma = self.scale_for(pred)
         if pred.shape[-1] == 1:
-            return super().log_evidence_atoms(pred, atoms, log_weights)
-        middle, sigma = atoms.mean(0), self.scale_for(pred)
-        x, a = ((double(rows) - double(middle)) / sigma for rows in (pred, atoms))
-        half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT  # (N, K)
-        return torch.logsumexp(log_weights - half, -1).to(pred) - self.log_norm(pred)
+            r = pred - atoms.mT
+            logits = torch.addcmul(log_weights, r.square(), -0.5 / sigma.square())
+        else:  # |x - a|^2 = |x|^2 + |a|^2 - 2 x.a, centred and in float64, because it cancels
+            middle = double(atoms).mean(0)
+            x, a = ((double(points) - middle) / sigma for points in (pred, atoms))
+            half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT
+            logits = log_weights - half
+        evidence = torch.logsumexp(logits, -1).to(pred)
+        if self.normalised:
+            evidence = evidence - (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
+        return evidence
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""
         return mixture.log_density(pred, self.scale_for(pred))
 
 
-class GaussianKernel(Gaussian):
-    """exp(-|y - pred|^2 / 2 sigma^2), without the normaliser: the released loss of human meshes.
-
-    Theorem 1 cannot tell them apart, as the normaliser cancels. At another strength the Gaussian
-    keeps (1 - strength) D log sigma, which holds a learned sigma at the residuals' spread; the
-    kernel keeps nothing, and its sigma grows.
-    """
-
-    def log_norm(self, pred: Tensor) -> Tensor:
-        return pred.new_zeros(())
-
-    def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
-        return super().log_evidence_mixture(pred, mixture) + super().log_norm(pred)
-
-
 def double(x: Tensor) -> Tensor:
-    """x in float64, where the device has it."""
+    """Return x in float64, where the device has it."""
     return x if x.device.type == "mps" else x.double()

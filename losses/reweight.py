@@ -19,7 +19,7 @@ from scipy.ndimage import convolve1d, gaussian_filter1d
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .batches import check_rows, full_precision
+from .batches import check_samples
 from .likelihoods import Likelihood
 
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
@@ -52,14 +52,15 @@ class WeightedLoss(nn.Module):
         self.delta, self.beta, self.gamma = delta, beta, gamma
         self.likelihood = Likelihood()  # one output per label dimension, decoded as it is
 
-    @full_precision
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        pred, target = self.likelihood.as_rows(pred, target)
-        target, weight = check_rows(pred, target, weight)
-        rows = self.errors(pred, target)
-        if weight is None:
-            return rows.mean()
-        return weight @ rows / (weight.sum() if self.normalise else len(rows))
+        with torch.autocast(pred.device.type, enabled=False):
+            pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
+            pred, target = self.likelihood.as_rows(pred, target)
+            target, weight = check_samples(pred, target, weight)
+            errors = self.errors(pred, target)
+            if weight is None:
+                return errors.mean()
+            return weight @ errors / (weight.sum() if self.normalise else len(errors))
 
     def errors(self, pred: Tensor, target: Tensor) -> Tensor:
         """(N, D), (N, D) -> (N,), summed over the dimensions."""

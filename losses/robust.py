@@ -42,7 +42,7 @@ class Laplace(Location):
         if pred.shape[-1] > 1:
             raise ValueError(
                 "GaussianMixture has a closed form for a Laplace likelihood only in one dimension, "
-                f"got {pred.shape[-1]}; use prior=batch."
+                f"got {pred.shape[-1]}; use Batch()."
             )
         b = self.scale_for(pred)
         d = pred - mixture.means[:, 0].to(pred.dtype)  # (N, K)

@@ -1,25 +1,47 @@
-"""Priors of labels in many dimensions, made of priors in few.
+"""Labels in many dimensions (human poses): priors composed of low-dimensional priors, and the
+released kernel.
 
-In hundreds of dimensions the labels fill a thin sheet, and Theorem 1, whose test labels are uniform
-over all of R^D, asks for predictions stretched without limit across it: by (v + sigma^2) / v along
-a direction of label variance v. Each prior here says less about p_train, and so asks for less:
+In hundreds of dimensions the labels fill a thin sheet. Theorem 1, whose test labels are uniform
+over all of R^D, stretches predictions across it without limit: by (v + sigma^2) / v along a
+direction of label variance v. These priors assume less about p_train, and so stretch less:
 
     Subspace   p_train in the directions of largest variance, flat in the others
-    Product    p_train(y) = prod_j p_j(y_j), blocks of dimensions (joints) on their own
+    Product    p_train(y) = prod_j p_j(y_j), for independent blocks of dimensions (joints)
 
-Both are exact for a likelihood whose noise is the same in all directions.
+Both are exact for a likelihood with the same noise in all directions.
 
-N: rows; D: label dimensions; R: dimensions of the subspace; B: blocks.
+N: samples; D: label dimensions; R: dimensions of the subspace; B: blocks.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from .likelihoods import Likelihood
+from .likelihoods import Gaussian, Likelihood
 from .priors import Prior
+
+if TYPE_CHECKING:
+    from .mixture import GaussianMixture
+
+
+class GaussianKernel(Gaussian):
+    """exp(-|y - pred|^2 / 2 sigma^2), without the normaliser: the released loss of human meshes.
+
+    In Theorem 1 the normaliser cancels. At another strength the Gaussian keeps
+    (1 - strength) D log sigma, which holds a learned sigma at the residuals' spread; the kernel
+    keeps nothing, and its sigma grows.
+    """
+
+    normalised = False
+
+    def log_norm(self, pred: Tensor) -> Tensor:
+        return pred.new_zeros(())
+
+    def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
+        return super().log_evidence_mixture(pred, mixture) + super().log_norm(pred)
 
 
 class Subspace(Prior):
@@ -27,13 +49,13 @@ class Subspace(Prior):
 
     basis: Tensor
 
-    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, prior: Prior, basis: ArrayLike | Tensor):
         super().__init__()
         basis = torch.as_tensor(basis, dtype=torch.float32).detach().clone()
         shape, gram = tuple(basis.shape), basis.mT @ basis if basis.ndim == 2 else basis
         if basis.ndim != 2 or not torch.allclose(gram, torch.eye(len(gram)).to(gram), atol=1e-4):
-            raise ValueError(f"basis must be (D, R) with orthonormal columns, got {shape}")
+            raise ValueError(f"basis must be (D, R) with orthonormal columns, got {shape}.")
         self.prior = prior
         self.register_buffer("basis", basis)
 
@@ -54,16 +76,17 @@ class Product(Prior):
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         blocks = zip(self.priors, self._blocks(pred), self._blocks(target), strict=True)
-        parts = [prior.log_evidence(likelihood, p, t) for prior, p, t in blocks]  # pyright: ignore
-        return torch.stack(parts).sum(0)
+        terms = [prior.log_evidence(likelihood, p, t) for prior, p, t in blocks]  # pyright: ignore
+        return torch.stack(terms).sum(0)
 
     def log_prob(self, target: Tensor) -> Tensor:
-        parts = zip(self.priors, self._blocks(target), strict=True)
-        return torch.stack([prior.log_prob(t) for prior, t in parts]).sum(0)  # pyright: ignore
+        blocks = zip(self.priors, self._blocks(target), strict=True)
+        return torch.stack([prior.log_prob(t) for prior, t in blocks]).sum(0)  # pyright: ignore
 
-    def _blocks(self, rows: Tensor) -> Sequence[Tensor]:
-        if rows.shape[-1] % len(self.priors):
+    def _blocks(self, values: Tensor) -> Sequence[Tensor]:
+        if values.shape[-1] % len(self.priors):
             raise ValueError(
-                f"{rows.shape[-1]} dimensions cannot be cut into {len(self.priors)} equal blocks"
+                f"{values.shape[-1]} dimensions cannot be split into {len(self.priors)} equal "
+                "blocks."
             )
-        return rows.chunk(len(self.priors), -1)
+        return values.chunk(len(self.priors), -1)

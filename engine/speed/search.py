@@ -1,22 +1,16 @@
-"""Random settings of the losses, fast paths against the definition: scripts/search_losses.py.
+"""Random settings of the losses, compared with their definition: scripts/search_losses.py.
 
-Every setting is a likelihood, a prior and a batch, drawn at random: smooth priors and spikes, gaps,
-equal labels, predictions on the labels, outside of them and very far away, tiny and huge sigma.
-Most settings are of many rows, because that is where tables are read. The loss is compared with
-`BalancedLoss.rows` under autograd, both in float64:
+A setting is a random likelihood, prior and batch: smooth priors and spikes, gaps, equal labels,
+predictions on the labels, outside of them and very far away, tiny and huge sigma. Most settings
+have many samples, where tables are read. The loss is compared with Theorem 1 in float64:
 
-    value   the difference of the means, relative to the mean size of a row
-    pred    the largest difference of a row's gradient, relative to the largest gradient
-    scale   the difference of the gradients to sigma, relative to the mean size of a row's
+    value   difference of the means, relative to the mean size of a sample's loss
+    pred    largest difference of a sample's gradient, relative to the largest gradient
+    scale   difference of the gradients to sigma, relative to the mean size of a sample's
 
-Two things keep an outlier from hiding the others, and rounding from looking like an error:
-
-- A row whose energy |log p| is so large that float64 does not know the shares of the components to
-  `BLUR` is judged by its own gradient, and its gradient is not "the largest". Such rows are `far`.
-- A gradient is a difference of two terms, likelihood and evidence. The definition itself knows a
-  term only to the rounding of the energies in its exponents. Where the terms cancel, so much is no
-  difference. A setting in which this decides, because the gradients of all of its rows cancel (to
-  nothing, far outside of the labels), is counted as `cancelled`.
+A sample whose energy |log p| is so large that float64 does not resolve the components' shares is
+`far`: it is compared with its own gradient. Where likelihood and evidence cancel, the rounding of
+their energies is no difference; a setting in which this decides is `cancelled`.
 """
 
 import math
@@ -25,19 +19,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import jvp, vjp
+from torch.nn.utils.stateless import _reparametrize_module
 
-from losses import (
-    BalancedLoss,
-    Batch,
-    Bins,
-    Flat,
-    Gaussian,
-    GaussianMixture,
-    Huber,
-    Laplace,
-)
+from losses import BalancedLoss, Batch, Bins, Flat, Gaussian, GaussianMixture, Huber, Laplace
 from losses.batches import samples
-from losses.fast import fused
+from losses.fast import mean
 
 D64 = torch.float64
 EPS = torch.finfo(D64).eps
@@ -47,97 +34,71 @@ TOLERANCE = 1e-4
 
 def compare(
     loss: BalancedLoss, pred: Tensor, target: Tensor, weight: Tensor | None = None
-) -> dict[str, float]:
-    """How far the loss is off its definition: value, gradient to pred and to the scale."""
-    return _judge(loss, pred, target, weight)[0]
-
-
-def _judge(
-    loss: BalancedLoss, pred: Tensor, target: Tensor, weight: Tensor | None
 ) -> tuple[dict[str, float], bool, bool]:
-    """The same, and whether a row is `far` and the setting `cancelled`."""
+    """Return the relative differences of value and gradients, and whether a sample is `far` and
+    the setting `cancelled`.
+    """
     pred = pred.detach().clone().requires_grad_()
     inputs = [pred, *(p for p in loss.parameters() if p.requires_grad)]
     value = loss(pred, target, weight)
     ours = torch.autograd.grad(value, inputs)
-    rows = _definition(loss, pred, target, weight)
-    known = EPS * rows["energy"] <= BLUR
-    largest = rows["pred"].abs()[known].max() if known.any() else torch.tensor(0.0, dtype=D64)
-    own = rows["pred"].abs().clamp(min=largest)
-    blur = EPS * rows["energy"].clamp(min=10) / TOLERANCE
-    rounding = blur * rows["term"]
+    parts = torch.arange(len(pred)).split(8192)
+    each = [_definition(loss, pred.detach(), target, weight, some) for some in parts]
+    rows, slope, term, to_scale, scale_term, energy = (
+        torch.cat(p) for p in zip(*each, strict=True)
+    )
+    known = EPS * energy <= BLUR
+    largest = slope.abs()[known].max() if known.any() else torch.tensor(0.0, dtype=D64)
+    own = slope.abs().clamp(min=largest)
+    blur = EPS * energy.clamp(min=10) / TOLERANCE
     off = {
-        "value": _relative(value - rows["value"].sum(), rows["value"].abs().sum()),
-        "pred": _relative(ours[0][:, 0] - rows["pred"], own.maximum(rounding)).max(),
+        "value": _relative(value - rows.sum(), rows.abs().sum()),
+        "pred": _relative(ours[0][:, 0] - slope, own.maximum(blur * term)).max(),
     }
     if len(inputs) > 1:
-        size = rows["scale"].abs().sum().maximum((blur * rows["scale_term"]).sum())
-        off["scale"] = _relative(ours[1] - rows["scale"].sum(), size)
-    off = {k: v.item() if v.isfinite() else math.inf for k, v in off.items()}
-    return off, not bool(known.all()), bool((rounding > own)[known].any())
+        size = to_scale.abs().sum().maximum((blur * scale_term).sum())
+        off["scale"] = _relative(ours[1] - to_scale.sum(), size)
+    found = {k: v.item() if v.isfinite() else math.inf for k, v in off.items()}
+    return found, not bool(known.all()), bool((blur * term > own)[known].any())
 
 
 def _relative(difference: Tensor, size: Tensor) -> Tensor:
-    """How large a difference is; none is none, whatever the size."""
     return torch.where(difference == 0, 0.0, difference.abs() / size)
 
 
 def _definition(
-    loss: BalancedLoss, pred: Tensor, target: Tensor, weight: Tensor | None
-) -> dict[str, Tensor]:
-    """Theorem 1: what each row adds to the loss and to its gradients to pred and to the scale, the
-    size of the two terms in each of these gradients, and of the row's energies, (N,) each.
+    loss: BalancedLoss, pred: Tensor, target: Tensor, weight: Tensor | None, some: Tensor
+) -> tuple[Tensor, ...]:
+    """Theorem 1 for some samples: their part of the loss and of its gradients to pred and to the
+    scale, the size of the terms of these gradients, and the energies, (n,) each.
     """
     likelihood: Any = loss.likelihood
-    if isinstance(loss.prior, Batch):  # every chunk of rows against all labels
-        loss = BalancedLoss(likelihood, _Labels(target, weight), loss.strength)
     share = torch.ones(len(pred), dtype=D64) if weight is None else weight
-    share = likelihood.unit * share / share.sum()
-    scale = likelihood.raw.detach().clone().requires_grad_()
-    plain, state = _Rows(loss), {f"loss.likelihood.{likelihood.symbol}": scale}
-    parts = []
-    for rows in torch.arange(len(pred)).split(8192):
-        x, y, part = pred[rows].detach().requires_grad_(), target[rows], share[rows]
-        value, log_p = torch.func.functional_call(plain, state, (x, y))
-        value = value * part
-        ones = torch.ones_like(value, requires_grad=True)  # their gradient: each row's own share
-        to_pred, total = torch.autograd.grad((value * ones).sum(), [x, scale], create_graph=True)
-        (to_scale,) = torch.autograd.grad(total, ones)
-        term, total = torch.autograd.grad(
-            (log_p * part * ones).sum(), [x, scale], create_graph=True
-        )
-        (scale_term,) = torch.autograd.grad(total, ones)
-        energy = log_p.abs() + loss.prior.log_evidence(likelihood, x, y).abs()
-        terms = term[:, 0].abs() + to_pred[:, 0].abs(), scale_term.abs() + to_scale.abs()
-        parts.append([t.detach() for t in (value, to_pred[:, 0], to_scale, *terms, energy)])
-    names = ("value", "pred", "scale", "term", "scale_term", "energy")
-    return dict(zip(names, (torch.cat(part) for part in zip(*parts, strict=True)), strict=True))
+    share = (likelihood.unit * share / share.sum())[some].detach()
+    labels = samples(target, weight)  # a batch prior takes them all
 
+    def terms(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        with _reparametrize_module(likelihood, {likelihood.symbol: scale}):
+            log_p = likelihood.log_prob(target[some], x)
+            evidence = loss.prior.log_evidence(likelihood, x, labels)
+            return loss.strength * evidence.expand(len(x)) * share, log_p * share
 
-class _Rows(torch.nn.Module):
-    """Theorem 1 row by row, as a module, and its first term."""
-
-    def __init__(self, loss: BalancedLoss):
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        return self.loss.rows(pred, target), self.loss.likelihood.log_prob(target, pred)
-
-
-class _Labels(Batch):
-    """The labels of a batch, for some of its rows."""
-
-    def __init__(self, labels: Tensor, weight: Tensor | None):
-        super().__init__()
-        self.labels = samples(labels, weight)
-
-    def atoms(self, target: Tensor) -> tuple[Tensor, Tensor]:
-        return super().atoms(self.labels)
+    x, scale = pred[some], likelihood.raw.detach()
+    (evidence, log_p), pull = vjp(lambda x: terms(x, scale), x)
+    one, none = torch.ones_like(share), torch.zeros_like(share)
+    of_evidence, of_log_p = (pull(v)[0][:, 0] for v in ((one, none), (none, one)))
+    to_scale = jvp(lambda s: terms(x, s), (scale,), (torch.ones_like(scale),))[1]
+    slope, scale_slope = of_evidence - of_log_p, to_scale[0] - to_scale[1]
+    energy = (log_p / share).abs() + loss.prior.log_evidence(likelihood, x, labels).abs()
+    found = (
+        *(evidence - log_p, slope, of_log_p.abs() + slope.abs()),
+        *(scale_slope, to_scale[1].abs() + scale_slope.abs(), energy.nan_to_num(nan=0.0)),
+    )
+    return tuple(t.detach() for t in found)
 
 
 class Draw:
-    """Random settings, from one seed."""
+    """Random settings from one seed."""
 
     def __init__(self, seed: int):
         self.g = torch.Generator().manual_seed(seed)
@@ -148,11 +109,11 @@ class Draw:
     def log(self, low: float, high: float) -> float:
         return math.exp(self.uniform(math.log(low), math.log(high)))
 
-    def whole(self, low: int, high: int) -> int:
+    def integer(self, low: int, high: int) -> int:
         return int(torch.randint(low, high + 1, (), generator=self.g))
 
     def one_of(self, *options: Any) -> Any:
-        return options[self.whole(0, len(options) - 1)]
+        return options[self.integer(0, len(options) - 1)]
 
     def numbers(self, *shape: int) -> Tensor:
         return torch.rand(*shape, generator=self.g, dtype=D64)
@@ -175,7 +136,7 @@ class Draw:
 
     def setting(self) -> tuple[BalancedLoss, Tensor, Tensor, Tensor | None]:
         rows = self.one_of(60, *[4200] * 15, *[8200] * 5, 20_000)
-        count = self.whole(2, 16)
+        count = self.integer(2, 16)
         width = self.log(0.1, 200)
         c = self.centers(count, width)
         weights = self.one_of(torch.ones(count, dtype=D64), self.numbers(count) ** 3 + 1e-9)
@@ -190,7 +151,7 @@ class Draw:
             "Huber": lambda: Huber(torch.tensor(scale, dtype=D64), self.uniform(0.3, 3), True),
         }
         if over == "batch" and rows > 60:
-            rows = 4100 if name == "Gaussian" and self.whole(0, 9) == 0 else 300
+            rows = 4100 if name == "Gaussian" and self.integer(0, 9) == 0 else 300
         if name == "Huber" and over == "mixture":
             over = "bins"
         if name != "Gaussian":
@@ -203,7 +164,7 @@ class Draw:
         if kind == "wide":
             pred = c.min() + span * (3 * self.numbers(rows) - 1)
         if kind == "outliers":
-            some = torch.randint(rows, (self.whole(1, 20),), generator=self.g)
+            some = torch.randint(rows, (self.integer(1, 20),), generator=self.g)
             pred[some] = target[some] = self.one_of(-1, 1) * self.log(1, 1e6) * (1 + width)
         if kind == "on":
             pred = c[torch.randint(count, (rows,), generator=self.g)]
@@ -223,22 +184,22 @@ class Draw:
 
 
 def search(settings: int, seed: int, progress: bool = False) -> dict[str, Any]:
-    """The largest difference over so many settings, where it was, and how they were judged."""
+    """Return the largest difference over random settings, where it is, and counts of them."""
     draw, pairs, worst, where = Draw(seed), Counter(), -1.0, ""
     counts = {"settings": settings, "tables": 0, "far": 0, "cancelled": 0}
-    tabulate = fused.tabulate
+    tabulate = mean.tabulate
 
     def counted(*given: Any) -> Any:
         table = tabulate(*given)
-        counts["tables"] += table.useful
+        counts["tables"] += table is not None
         return table
 
-    fused.tabulate = counted
+    mean.tabulate = counted
     try:
         for k in range(settings):
             setting = draw.setting()
             before = counts["tables"]
-            off, far, cancelled = _judge(*setting)
+            off, far, cancelled = compare(*setting)
             counts["far"] += far
             counts["cancelled"] += cancelled
             kinds = (type(part).__name__ for part in (setting[0].likelihood, setting[0].prior))
@@ -249,5 +210,5 @@ def search(settings: int, seed: int, progress: bool = False) -> dict[str, Any]:
             if progress and (k + 1) % 500 == 0:
                 print(f"{k + 1} settings, {counts['tables']} tables, worst {worst:.2e}", flush=True)
     finally:
-        fused.tabulate = tabulate
+        mean.tabulate = tabulate
     return {**counts, "worst": worst, "where": where, "pairs": dict(pairs)}

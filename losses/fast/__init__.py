@@ -1,180 +1,133 @@
-"""The speed of the losses, apart from their definition: right, or "not mine".
+"""Faster ways to the same loss, only where they pay, and bounded memory for large batches.
 
-`mean_loss` knows some pairs of a likelihood and a prior, by their exact types: a subclass, which
-may define anything anew, always gets the definition. So do calls under torch.func, gradients to a
-prior or a weight, and tensors of types that are not torch's own.
+    Gaussian x Bins, Batch, GaussianMixture   very many samples in one dimension: a table (table.py)
+    Laplace x Bins, Batch                     very many samples in one dimension: running sums
+    Gaussian, Laplace, Huber                  many samples: the definition, a chunk at a time
+    Gaussian                                  many runs under vmap: gradients by formula
 
-    Gaussian x Bins, Batch, GaussianMixture    value and gradients in one step (fused.py), in one
-                                               dimension and for many rows from a table (grid.py)
-    Laplace x Bins, Batch                      many rows in one dimension: running sums (chunks.py)
-    Laplace, Huber x anything                  many rows: the definition in chunks (chunks.py)
+Likelihood and prior are matched by their exact types, because a subclass may redefine anything.
+torch.func, gradients to a prior or to weights, and other tensor types use the definition.
+
+N: samples; D: label dimensions; K: components.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.checkpoint import checkpoint
 
-from ..batches import is_transformed
+from ..batches import is_transformed, samples
 from ..likelihoods import Gaussian
 from ..mixture import GaussianMixture
-from ..priors import Batch, Bins, Prior
+from ..priors import Batch, Bins
 from ..robust import Huber, Laplace
-from .chunks import NUMBERS, in_chunks, laplace_atoms
-from .compiled import line_mean
-from .evidence import CANCELS
-from .fused import FEW_ROWS, Attach, Components, Sigma, components, value_and_gradients
+from .gradients import are_near, gradients, has_gradients
+from .mean import FEW, table_mean
 
 if TYPE_CHECKING:
     from ..balanced import BalancedLoss
 
-ATOMS = (Bins, Batch)
-PRIORS = (Bins, Batch, GaussianMixture)
-TENSORS = (Tensor, nn.Parameter, FakeTensor)
+__all__ = ["are_near", "gradients", "has_gradients", "mean_loss"]
+NUMBERS = 1 << 22  # samples x components x dimensions that are computed together
+NO_WEIGHT = -1e30  # log of weight zero: -inf has no second derivative
 
 
 def mean_loss(
     loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor | None:
-    """The mean loss of rows pred, target (N, D), weight (N,) or None; or None: not mine."""
+    """The mean loss of pred, target (N, D), weight (N,). Returns None when no fast path applies."""
     likelihood: Any = loss.likelihood
-    prior = loss.prior
-    if type(prior) not in PRIORS or getattr(likelihood, "looks", 0):
+    prior: Any = loss.prior
+    if type(likelihood) not in (Gaussian, Laplace, Huber) or likelihood.attempts:
         return None
-    if is_transformed() or torch.autograd.forward_ad._current_level >= 0:
+    if type(prior) not in (Bins, Batch, GaussianMixture) or is_transformed():
         return None
-    if type(likelihood) is Gaussian:
-        return _gaussian(loss, likelihood, prior, pred, target, weight)
-    if type(likelihood) in (Laplace, Huber) and not torch.compiler.is_compiling():
-        return _others(loss, likelihood, prior, pred, target, weight)
-    return None
-
-
-def has_gradients(loss: Any) -> bool:
-    """Whether `gradients` knows the loss."""
-    kinds = (type(getattr(loss, name, None)) for name in ("likelihood", "prior"))
-    likelihood, prior = kinds
-    if likelihood is not Gaussian or prior not in PRIORS or loss.full_nll:
-        return False
-    return prior is not GaussianMixture or not loss.likelihood.raw.ndim
-
-
-def are_near(labels: Tensor, sigma: Tensor) -> bool:
-    """Whether the labels (R, N, D) of R runs are so few sigma (R,) from their middle that products
-    in float32 lose no digits that a gradient has.
-    """
-    reach = (labels - labels.mean(1, keepdim=True)).square().sum(-1).amax(1)
-    return bool((reach <= CANCELS * labels.shape[-1] * sigma**2).all())
-
-
-def gradients(
-    loss: Any, pred: Tensor, target: Tensor, near: bool = False
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The gradients of the loss to pred (N, D) and to its parameters by name, by plain steps that
-    torch.func.vmap can batch: for many runs at once, where nothing is differentiated again.
-    `near`: what `are_near` said of the target, which vmap hides.
-    """
-    gaussian, over = loss.likelihood, components(loss.prior, target, None)
-    _, to_pred, to_sigma = value_and_gradients(
-        _sigma(gaussian, pred), over, loss.strength, pred, target, None, near=near
-    )
-    return to_pred, {} if to_sigma is None else {f"likelihood.{gaussian.symbol}": to_sigma}
-
-
-def _gaussian(
-    loss: "BalancedLoss",
-    gaussian: Gaussian,
-    prior: Any,
-    pred: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-) -> Tensor | None:
-    raw = getattr(gaussian, gaussian.symbol)
-    mixture = type(prior) is GaussianMixture
-    several = pred.shape[-1] > 1
-    compiling = torch.compiler.is_compiling()
-    if weight is not None and weight.requires_grad:
+    if torch.autograd.forward_ad._current_level >= 0:
         return None
-    if any(tensor.requires_grad for tensor in prior._buffers.values()):
+    if type(likelihood) is Gaussian and _suits_table(loss, pred, target, weight):
+        return _from_table(loss, pred, target, weight)
+    count = len(pred) if type(prior) is Batch else len(prior.weights)
+    few = len(pred) <= FEW or type(likelihood) is not Laplace
+    if (few and pred.numel() * count <= NUMBERS) or torch.compiler.is_compiling():
         return None
-    if mixture and several and (gaussian.raw.ndim or pred.device.type != "cpu"):
-        return None  # no axes are shared, or finding them would take longer than all the rest
-    if compiling:
-        if several or pred.device.type != "cpu" or len(pred) <= FEW_ROWS:
-            return None  # what is compiled from the definition is as fast
-    elif not (type(pred) in TENSORS and type(target) in TENSORS and type(raw) in TENSORS):
-        return None
-    over, sigma = components(prior, target, weight), _sigma(gaussian, pred)
-    given = sigma, over, loss.strength, pred, target, weight, type(prior) is not Batch
-    if compiling:
-        mean = line_mean(*given)
+    if type(prior) is GaussianMixture:
+        prior.check(target)
+        evidence = _in_chunks(likelihood.log_evidence_mixture, pred, count, prior)
     else:
-        parts = value_and_gradients(*given)
+        atoms = prior.atoms(target if type(prior) is Bins else samples(target, weight))
+        if type(likelihood) is Laplace and pred.shape[-1] == 1:
+            evidence = _laplace(likelihood, pred, *atoms)
+        else:
+            evidence = _in_chunks(likelihood.log_evidence_atoms, pred, len(atoms[0]), *atoms)
+    if loss.full_nll:
+        evidence = evidence - prior.log_prob(target)
+    rows = loss.strength * evidence - likelihood.log_prob(target, pred)
+    mean = rows.mean() if weight is None else weight @ rows / weight.sum()
+    return mean if loss.full_nll else (likelihood.unit * mean).to(mean.dtype)
 
-        def definition(pred: Tensor, sigma: Tensor | None) -> Tensor:
-            held = Held(prior, None if mixture else over)
-            plain = type(loss)(gaussian, held, loss.strength)
-            state = {} if sigma is None else {f"likelihood.{gaussian.symbol}": sigma}
-            return torch.func.functional_call(plain, state, (pred, target, weight))
 
-        mean = Attach.apply(pred, raw, *parts, definition)
+def _suits_table(loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Tensor | None) -> bool:
+    raw: Any = loss.likelihood.raw
+    if len(pred) <= FEW or pred.shape[-1] > 1 or pred.device.type != "cpu":
+        return False
+    if any(t is not None and t.requires_grad for t in (weight, *loss.prior.buffers())):
+        return False
+    plain = all(type(tensor) in (Tensor, nn.Parameter) for tensor in (pred, target, raw))
+    return plain or torch.compiler.is_compiling()
+
+
+def _from_table(
+    loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Tensor | None
+) -> Tensor:
+    gaussian: Any = loss.likelihood
+    prior: Any = loss.prior
+    if type(prior) is GaussianMixture:
+        prior.check(target)
+        tensors = prior.means[:, 0], prior.covariances[:, 0, 0], prior.weights.log()
+    else:
+        atoms, log_w = prior.atoms(target if type(prior) is Bins else samples(target, weight))
+        tensors = atoms[:, 0], torch.zeros_like(log_w), log_w
+    components = torch.stack([t.to(target.dtype) for t in tensors])
+    settings = float(loss.strength), gaussian.floor, gaussian.learned
+    mean = table_mean(pred, gaussian.raw, target, weight, components, *settings)
     if not loss.full_nll:
         return mean
     log_p = prior.log_prob(target)
-    share = 1 / len(log_p) if weight is None else weight.to(log_p) / weight.to(log_p).sum()
-    return mean / gaussian.unit - loss.strength * (log_p * share).sum()
+    log_p = log_p.mean() if weight is None else weight @ log_p / weight.sum()
+    return mean / gaussian.unit - loss.strength * log_p
 
 
-def _sigma(gaussian: Gaussian, pred: Tensor) -> Sigma:
-    raw = getattr(gaussian, gaussian.symbol)
-    if raw.ndim:
-        gaussian.scale_for(pred)  # one per dimension, or an error
-    return Sigma(raw, gaussian.floor, gaussian.learned)
+def _in_chunks(function: Callable, pred: Tensor, components: int, *given: Any) -> Tensor:
+    """function(pred, *given), (N, D) -> (N,), chunk by chunk; recomputed in the backward pass."""
+    size = max(1, NUMBERS // (components * pred.shape[-1]))
+    chunks = [checkpoint(function, x, *given, use_reentrant=False) for x in pred.split(size)]
+    return torch.cat(chunks)  # pyright: ignore[reportArgumentType]
 
 
-def _others(
-    loss: "BalancedLoss",
-    likelihood: Laplace | Huber,
-    prior: Any,
-    pred: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-) -> Tensor | None:
-    rows, dims = pred.shape
-    count = len(prior.weights) if type(prior) is not Batch else rows
-    if rows <= FEW_ROWS and rows * count * dims <= NUMBERS:
-        return None
-    if type(prior) is GaussianMixture:
-        if type(likelihood) is Huber or dims > 1:
-            return None  # there is no such pair, and the definition says so
-        prior.check(target)
-        evidence = in_chunks(lambda x: likelihood.log_evidence_mixture(x, prior), pred, count)
-    else:
-        atoms, _, log_w = components(prior, target, weight)
-        if type(likelihood) is Laplace and dims == 1:
-            evidence = laplace_atoms(likelihood, pred, atoms, log_w)
-        else:
-            evidence = in_chunks(
-                lambda x: likelihood.log_evidence_atoms(x, atoms, log_w), pred, len(atoms)
-            )
-    plain = type(loss)(likelihood, Held(prior, evidence), loss.strength, loss.full_nll)
-    return loss.mean(plain.rows(pred, target), weight)
+def _laplace(laplace: Laplace, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
+    """`laplace.log_evidence_atoms` in one dimension: |x - a| splits at x into two running sums.
 
+    With the atoms sorted and x between a_i and a_(i+1),
+        sum_k w_k e^-|x - a_k|/b = e^-(x - a_i)/b L_i + e^-(a_(i+1) - x)/b R_(i+1)
+    where L_i and R_i sum over the atoms up to and from a_i: exact, kinks included.
+    """
+    order = atoms[:, 0].argsort()
+    a = atoms[order, 0].double()
+    b, log_w = laplace.scale_for(a[:, None]), log_weights[order].double().clamp(min=NO_WEIGHT)
+    left = torch.logcumsumexp(log_w + a / b, 0) - a / b
+    right = torch.logcumsumexp((log_w - a / b).flip(0), 0).flip(0) + a / b
+    none = left.new_full((1,), NO_WEIGHT)
+    left, right = (torch.cat(t).to(pred.dtype) for t in ([none, left], [right, none]))
+    x, b, a = pred[:, 0], laplace.scale_for(pred), a.to(pred.dtype)
 
-class Held(Prior):
-    """A prior of which something is known already: its components, or the evidence itself."""
+    def split(side: str) -> Tensor:
+        """An atom at x itself belongs to one side."""
+        above = torch.searchsorted(a, x.detach().contiguous(), side=side)
+        from_left = left[above] - (x - a[(above - 1).clamp(min=0)]) / b
+        from_right = right[above] - (a[above.clamp(max=len(a) - 1)] - x) / b
+        return torch.logsumexp(torch.stack([from_left, from_right]), 0)
 
-    def __init__(self, prior: Prior, known: Components | Tensor | None):
-        super().__init__()
-        self.prior, self.known = prior, known
-
-    def log_evidence(self, likelihood, pred, target) -> Tensor:
-        if isinstance(self.known, Tensor):
-            return self.known
-        if isinstance(self.known, Components):
-            return likelihood.log_evidence_atoms(pred, self.known.c, self.known.log_w)
-        return self.prior.log_evidence(likelihood, pred, target)
-
-    def log_prob(self, target: Tensor) -> Tensor:
-        return self.prior.log_prob(target)
+    # at an atom |x - a| has the slope 0, the mean of its two sides
+    return (split("left") + split("right")) / 2 - laplace.log_norm(pred)

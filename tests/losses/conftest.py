@@ -3,17 +3,14 @@
 import pytest
 
 from losses import fast
-from losses.fast import chunks, fused
+from losses.fast import mean
 
-SHARE = 16  # of the rows
+SHARE = 16
 
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The sizes from which the fast losses go other ways, 16 times smaller: a batch prior costs the
-    square of its rows, and with 16 times fewer of them it goes the same ways."""
-    for module in (fast, fused):
-        monkeypatch.setattr(module, "FEW_ROWS", module.FEW_ROWS // SHARE)
-    for module in (fast, chunks, fused):
-        monkeypatch.setattr(module, "NUMBERS", module.NUMBERS // SHARE)
+    """Divide the sizes at which the fast paths start by 16: a batch prior costs N^2."""
+    for module, name in ((fast, "FEW"), (mean, "FEW"), (fast, "NUMBERS")):
+        monkeypatch.setattr(module, name, getattr(module, name) // SHARE)
     return SHARE

@@ -1,7 +1,7 @@
-"""Every likelihood x prior pair that exists, by name, and batches for each: what the tests of
-laws, gradients and transforms go through.
+"""Every likelihood x prior pair, by name, and batches for each.
 
-`make(name, dtype, learn)` builds a pair; `batch(name, rows, dtype)` a batch (pred, target) for it.
+`make(name, dtype, learn)` builds a pair, `batch(name, count, dtype)` a batch (pred, target) for it,
+and `definition` is its loss by Theorem 1.
 """
 
 import torch
@@ -107,3 +107,14 @@ def batch(
         return pred.to(dtype), torch.randint(CLASSES, (rows, 1), generator=g).to(dtype)
     target = (1.5 * torch.randn(rows, int(dims), generator=g, dtype=D64)).clamp(-3.9, 3.9)
     return pred.to(dtype), target.to(dtype)
+
+
+def learns(pair: str) -> bool:
+    return pair.split()[0].rstrip("*") in ("Gaussian", "Laplace", "Huber")
+
+
+def definition(loss: BalancedLoss, pred: Tensor, target: Tensor, weight=None) -> Tensor:
+    """The mean of `BalancedLoss.rows`, in the likelihood's unit."""
+    rows = loss.rows(pred, target, weight)
+    mean = rows.mean() if weight is None else weight @ rows / weight.sum()
+    return mean if loss.full_nll else loss.likelihood.unit * mean

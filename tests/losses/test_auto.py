@@ -10,7 +10,7 @@ from scipy import stats
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
-from losses.likelihoods import LOOKS
+from losses.likelihoods import ATTEMPTS
 
 SPREADS = {  # about the mean residual
     Gaussian: lambda r: np.std(r),
@@ -102,7 +102,7 @@ def test_one_for_all_dimensions():
 
 
 def test_words_beside_numbers_are_refused():
-    with pytest.raises(ValueError, match=r'sigma is a positive number or "auto", got \[1.0'):
+    with pytest.raises(ValueError, match=r'sigma must be a positive number or "auto", got \[1.0'):
         Gaussian([1.0, "auto"])
 
 
@@ -137,7 +137,7 @@ def test_a_batch_that_says_nothing_is_passed_over():
     loss(pred, target)
     assert scale(loss).item() == pytest.approx(spread(Gaussian, pred, target), rel=CLOSE)
     loss = BalancedLoss(Gaussian("auto"), Flat())
-    for _ in range(LOOKS):
+    for _ in range(ATTEMPTS):
         assert loss(pred[:1], target[:1]).isfinite()
     assert scale(loss).item() == 1.0
     loss(pred, target)
@@ -209,7 +209,7 @@ def test_compile(kind):
     loss = BalancedLoss(kind("auto", **{LEARN[kind]: True}), Batch())
     plain = BalancedLoss(kind("auto", **{LEARN[kind]: True}), Batch())
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    for seed in range(LOOKS + 2):
+    for seed in range(ATTEMPTS + 2):
         pred, target = samples(40, seed=seed)
         pred.requires_grad_()
         ours, theirs = compiled(pred, target), plain(pred, target)

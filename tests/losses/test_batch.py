@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
-from losses.batches import gather_rows
+from losses.batches import gather
 from tests import process
 from tests.losses.pairs import D64
 
@@ -132,7 +132,7 @@ def run_rank(rank: int, folder: str) -> None:
         alone, (pred, target) = BMC(0.9).eval(), samples(1)
         results["alone"] = alone(pred, target)
     _, target = samples(3)
-    results["gathered"] = gather_rows(target[SHARES[rank]])
+    results["gathered"] = gather(target[SHARES[rank]])
     pred, target = samples(1)
     for kind in (Gaussian, Laplace, Huber):
         loss = BalancedLoss(kind("auto"), Flat())

@@ -67,7 +67,7 @@ def test_batch_of_one(likelihood):
 def test_targets_that_are_not_finite(make, bad):
     target = rows(6, 1)
     target[[2, 4]] = bad
-    with refused(r"targets must be finite; rows \[2, 4\] are not"):
+    with refused(r"Targets must be finite; samples \[2, 4\] are not"):
         make()(rows(6, 1), target)
 
 
@@ -79,7 +79,7 @@ def test_large_targets_are_finite():
 
 def test_targets_are_checked_before_anything_is_kept():
     loss = BMC("auto", queue=8)
-    with refused("targets must be finite"):
+    with refused("Targets must be finite"):
         loss(rows(2, 1), torch.tensor([[0.0], [math.nan]]))
     assert len(loss.prior.earlier) == 0
     assert loss.likelihood.sigma.isnan()
@@ -87,7 +87,7 @@ def test_targets_are_checked_before_anything_is_kept():
 
 def test_weighted_loss_checks_targets():
     for weight in (None, torch.ones(2)):
-        with refused("targets must be finite"):
+        with refused("Targets must be finite"):
             WeightedLoss()(rows(2, 1), torch.tensor([[0.0], [math.nan]]), weight)
 
 
@@ -99,9 +99,9 @@ def test_scales_that_are_not_positive(kind, sigma):
 
 
 def test_other_words_than_auto():
-    with refused("sigma is a positive number or \"auto\", got 'automatic'"):
+    with refused("sigma must be a positive number or \"auto\", got 'automatic'"):
         Gaussian("automatic")
-    with refused("the floor of sigma must be positive, got 0"):
+    with refused("The floor of sigma must be positive, got 0"):
         Gaussian(1.0, floor=0)
     with refused("delta is a number of scales and must be positive, got 0"):
         Huber(1.0, delta=0)
@@ -123,20 +123,20 @@ def test_prior_weights(weights):
 
 
 def test_a_class_without_samples():
-    with refused("a class without a training sample has no prior"):
+    with refused("A class without training samples has no prior"):
         Classes([1.0, 0.0])
 
 
 @pytest.mark.parametrize("make", [BMC, WeightedLoss])
 def test_sample_weights(make):
     loss = make()
-    with refused("weights must sum to a positive number, got 0"):
+    with refused("Weights must sum to a positive number, got 0"):
         loss(rows(3, 1), rows(3, 1), torch.zeros(3))
-    with refused("weights must sum to a positive number, got -3"):
+    with refused("Weights must sum to a positive number, got -3"):
         loss(rows(3, 1), rows(3, 1), -torch.ones(3))
-    with refused("weights must sum to a positive number, got nan"):
+    with refused("Weights must sum to a positive number, got nan"):
         loss(rows(3, 1), rows(3, 1), torch.tensor([1.0, math.nan, 1]))
-    with refused(r"expected weight \(N,\) = \(3,\), got \(3, 1\)"):
+    with refused(r"Expected weight \(N,\) = \(3,\), got \(3, 1\)"):
         loss(rows(3, 1), rows(3, 1), torch.ones(3, 1))
 
 
@@ -160,21 +160,19 @@ def test_mixture_arrays():
 
 
 def test_closed_forms_that_do_not_exist():
-    with refused(
-        "GaussianMixture has no closed form for a Huber likelihood; use prior=bins or prior=batch."
-    ):
+    with refused("GaussianMixture has no closed form for a Huber likelihood; use Bins or Batch"):
         BalancedLoss(Huber(), mixture(1, torch.float32))(rows(4, 1), rows(4, 1))
-    with refused("closed form for a Laplace likelihood only in one dimension, got 2; use prior=ba"):
+    with refused("closed form for a Laplace likelihood only in one dimension, got 2; use Batch"):
         BalancedLoss(Laplace(), mixture(2, torch.float32))(rows(4, 2), rows(4, 2))
     with refused("Categorical cannot be averaged over label values"):
         BalancedLoss(Categorical(3), Bins([0.0, 1.0], [1.0, 1.0]))(rows(4, 3), torch.zeros(4, 1))
-    with refused("class frequencies say nothing about a Gaussian likelihood"):
+    with refused("Class frequencies do not apply to a Gaussian likelihood"):
         BalancedLoss(Gaussian(), Classes([1.0, 2.0]))(rows(4, 1), rows(4, 1))
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian, Laplace, Huber])
 def test_bins_in_two_dimensions(likelihood):
-    with refused("bins are one-dimensional, the labels have 2 dimensions; use prior=gaussian_mix"):
+    with refused("Bins are one-dimensional, the labels have 2 dimensions; use a Gaussian"):
         BalancedLoss(likelihood(), Bins([0.0, 1.0], [1.0, 1.0]))(rows(4, 2), rows(4, 2))
 
 
@@ -196,7 +194,7 @@ def test_strength_and_queue():
     for strength in (-1, math.nan, math.inf):
         with refused("strength must be a finite number >= 0"):
             BMC(strength=strength)
-    with refused("expected queue >= 0 and max_atoms >= 2 or None, got -1 and None"):
+    with refused("Expected queue >= 0 and max_atoms >= 2 or None, got -1 and None"):
         Batch(queue=-1)
     with refused("max_atoms >= 2"):
         Batch(max_atoms=1)
@@ -207,15 +205,15 @@ def test_categorical_and_histogram_shapes():
         BalancedLoss(Categorical(3), Flat())(rows(4, 2), rows(4, 1))
     with refused(r"Histogram expects pred \(N, 2\)"):
         BalancedLoss(Histogram([0.0, 1, 2]), Flat())(rows(4, 2), rows(4, 2))
-    with refused("expected 3 class weights, got 2"):
+    with refused("Expected 3 class weights, got 2"):
         BalancedLoss(Categorical(3), Classes([1.0, 1.0]))(rows(4, 3), torch.zeros(4, 1))
     with refused("one-dimensional labels, got 2 dimensions"):
         Histogram([0.0, 1, 2]).width(2)
     with refused("at least three increasing numbers"):
         Histogram([0.0, 2, 1])
-    with refused("cannot be negative, got -1"):
+    with refused("must be >= 0, got -1"):
         Histogram([0.0, 1, 2], soft=-1)
-    with refused("decoded by its median or its mean, got 'mode'"):
+    with refused("median or mean, got 'mode'"):
         Histogram([0.0, 1, 2], point="mode")
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from losses import BMC, BNI, GAI, BalancedLoss, Bins, Gaussian, GaussianMixture, Laplace
-from losses.fast.fused import FEW_ROWS
+from losses.fast import FEW
 from tests.losses.pairs import D64, PAIRS, batch, make, mixture
 
 REAL = [pair for pair in PAIRS if pair.split()[0].rstrip("*") in ("Gaussian", "Laplace", "Huber")]
@@ -42,7 +42,7 @@ def test_far_predictions_among_many_rows(name, learn):
     prior = mixture(1, torch.float32) if "mixture" in name else Bins(range(10), range(1, 11))
     maker = Laplace if "laplace" in name else Gaussian
     loss = BalancedLoss(maker(0.5, learn), prior)
-    pred = torch.linspace(-5, 15, FEW_ROWS + 500)[:, None]
+    pred = torch.linspace(-5, 15, FEW + 500)[:, None]
     pred[::1000] = 5000.0
     pred.requires_grad_()
     value = loss(pred, torch.zeros_like(pred))

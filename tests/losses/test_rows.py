@@ -22,13 +22,13 @@ from losses import (
     WeightedLoss,
 )
 from losses.batches import check_numbers
-from tests.losses.pairs import D64, EDGES, PAIRS, batch, make, mixture
+from tests.losses.pairs import D64, EDGES, PAIRS, batch, definition, make, mixture
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_swapped_arguments_are_refused(pair):
     pred, target = batch(pair, 5)
-    with pytest.raises(ValueError, match=r"swapped\? The order is loss\(pred, target\)"):
+    with pytest.raises(ValueError, match=r"The order is loss\(pred, target\): are they swapped"):
         make(pair)(pred, target.requires_grad_())
     with pytest.raises(ValueError, match="swapped"):
         grad(lambda y: make(pair)(pred, y))(target.detach())
@@ -68,9 +68,9 @@ def test_many_weights_have_a_gradient():
 def test_empty_batches_and_negative_weights(pair):
     loss = WeightedLoss() if pair == "weighted" else make(pair)
     pred, target = batch("Gaussian Flat 1" if pair == "weighted" else pair, 3)
-    with pytest.raises(ValueError, match="expected at least one row, got an empty batch"):
+    with pytest.raises(ValueError, match="Expected at least one sample, got an empty batch"):
         loss(pred[:0], target[:0])
-    with pytest.raises(ValueError, match="weights must not be negative, got -1"):
+    with pytest.raises(ValueError, match="Weights must not be negative, got -1"):
         loss(pred, target, torch.tensor([3.0, -1, 1]))
     value = vmap(lambda w: loss(pred, target, w))(torch.tensor([[3.0, -1, 1]], dtype=D64))
     assert value.isnan().all()  # where no number can be looked at
@@ -84,7 +84,7 @@ def test_where_nothing_is_read_a_bad_label_makes_the_loss_bad(pair, bad):
     loss = make(pair)
     value = vmap(lambda y: loss(pred, y))(target[None])
     assert not value.isfinite().any()
-    with pytest.raises(ValueError, match=r"targets must be finite; rows \[1\] are not"):
+    with pytest.raises(ValueError, match=r"Targets must be finite; samples \[1\] are not"):
         check_numbers(target)
 
 
@@ -119,7 +119,7 @@ def test_vmap_leaves_nothing_batched_in_the_queue():
 
 
 def test_a_flat_prior_has_no_full_nll():
-    with pytest.raises(ValueError, match="a flat prior has none"):
+    with pytest.raises(ValueError, match="a flat prior does not have"):
         BalancedLoss(Gaussian(), Flat(), full_nll=True)
 
 
@@ -156,7 +156,7 @@ def test_a_sigma_below_its_floor_is_the_floor(learn, prior):
         loss.likelihood.sigma.fill_(0.01)
     expected = BalancedLoss(Gaussian(0.1, learn, floor=0.1), prior())(pred, target)
     torch.testing.assert_close(loss(pred, target), expected)
-    torch.testing.assert_close(loss.mean(loss.rows(pred, target), None), expected)
+    torch.testing.assert_close(definition(loss, pred, target), expected)
 
 
 def test_a_subspace_is_checked_on_its_own_device():

@@ -10,17 +10,13 @@ from torch.autograd import gradgradcheck
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 from losses import BMC, BNI, GAI, Bins
-from losses.fast.fused import FEW_ROWS
-from tests.losses.pairs import D64, PAIRS, batch, make, mixture
+from losses.fast import FEW
+from tests.losses.pairs import D64, PAIRS, batch, definition, learns, make, mixture
 
 # torch's own, when it first meets a forward derivative
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")
 # 1e-8 throughout: the same mathematics in float64, in another order
 CLOSE = {"rtol": 1e-8, "atol": 1e-8}
-
-
-def learns(pair: str) -> bool:
-    return pair.split()[0].rstrip("*") in ("Gaussian", "Laplace", "Huber")
 
 
 def calls(pair: str, rows: int):
@@ -40,13 +36,13 @@ def calls(pair: str, rows: int):
             self.loss = loss
 
         def forward(self, pred: Tensor) -> Tensor:
-            return loss.mean(loss.rows(pred, target, weight), weight)
+            return definition(loss, pred, target, weight)
 
-    definition = Definition()
+    module = Definition()
 
     def plain(pred: Tensor, *scales: Tensor) -> Tensor:
         state = {f"loss.{name}": scale for name, scale in zip(names, scales, strict=True)}
-        return functional_call(definition, state, (pred,))
+        return functional_call(module, state, (pred,))
 
     return fast, plain, [pred, *(p.detach().clone() for p in loss.parameters())]
 
@@ -63,7 +59,7 @@ def second(call, point: list[Tensor], directions: list[Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("rows", [5, FEW_ROWS + 100, 3 * FEW_ROWS])
+@pytest.mark.parametrize("rows", [5, FEW + 100, 3 * FEW])
 def test_gradients_of_gradients(pair, rows, request):
     if rows > 5 and " Batch " in pair:
         rows //= request.getfixturevalue("small_limits")
@@ -128,7 +124,7 @@ def test_forward_mode():
     torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
-@pytest.mark.parametrize("rows", [32, 2 * FEW_ROWS])
+@pytest.mark.parametrize("rows", [32, 2 * FEW])
 @pytest.mark.parametrize("name", ["gai", "bni", "bmc"])
 def test_gradient_penalty(name, rows):
     """|d loss / d input|^2 through a network, by a textbook's formula on the side."""
@@ -168,7 +164,7 @@ def twice(call, pred: Tensor, target: Tensor) -> None:
     torch.autograd.grad(slope.sum(), pred)
 
 
-@pytest.mark.parametrize("rows", [6, 3 * FEW_ROWS])
+@pytest.mark.parametrize("rows", [6, 3 * FEW])
 def test_compiled_second_derivatives_are_right_or_raise(rows):
     loss = make("Gaussian Bins 1", learn=True)
     pred, target = batch("Gaussian Bins 1", rows)

@@ -78,5 +78,5 @@ def test_blocks_of_batch_labels(rows):
 def test_bad_input(rows):
     with pytest.raises(ValueError, match="orthonormal columns"):
         Subspace(mixture(2, 0), torch.ones(4, 2))
-    with pytest.raises(ValueError, match="4 dimensions cannot be cut into 3 equal blocks"):
+    with pytest.raises(ValueError, match="4 dimensions cannot be split into 3 equal blocks"):
         Product([Batch()] * 3).log_evidence(Gaussian(1.0), *rows)

@@ -1,0 +1,113 @@
+"""Gradients of a Gaussian loss by formula, for many runs at once under torch.func.vmap.
+
+For components N(c_k, v_k) with weights w_k (v_k = 0 for single labels), r_k = x - c_k and shares
+p_k, the log-evidence f = log sum_k w_k N(x; c_k, v_k + sigma^2) + D log sigma has the gradients
+
+    -sigma^2 df/dx  = sum_k p_k r_k part_k,    part_k = sigma^2 / (v_k + sigma^2)
+    sigma df/dsigma = sum_k p_k [ |r_k part_k|^2 / sigma^2 + D - D part_k ]
+
+In several dimensions only single labels are supported. `BalancedLoss.rows` is the tests' oracle.
+
+N: samples; D: label dimensions; K: components.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..likelihoods import Gaussian, double
+from ..mixture import GaussianMixture
+from ..priors import Batch, Bins
+
+NEAR = 32.0  # squared distances, in sigma^2, whose float32 rounding does not change a gradient
+
+
+def has_gradients(loss: Any) -> bool:
+    """Return whether `gradients` supports the loss."""
+    if type(getattr(loss, "likelihood", None)) is not Gaussian or loss.full_nll:
+        return False
+    if type(loss.prior) is GaussianMixture and loss.prior.means.shape[-1] > 1:
+        return False
+    known = type(loss.prior) in (Bins, Batch, GaussianMixture)
+    return known and not loss.likelihood.raw.ndim
+
+
+def are_near(labels: Tensor, sigma: Tensor) -> bool:
+    """Return whether the labels (R, N, D) of R runs are so few sigma (R,) from their mean that
+    float32 products lose no digits of the gradients.
+    """
+    reach = (labels - labels.mean(1, keepdim=True)).square().sum(-1).amax(1)
+    return bool((reach <= NEAR * labels.shape[-1] * sigma**2).all())
+
+
+def gradients(
+    loss: Any, pred: Tensor, target: Tensor, near: bool = False
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the gradients of the loss to pred (N, D) and to its parameters by name.
+
+    `near`: the result of `are_near` for the target, which vmap hides.
+    """
+    gaussian, prior, dims = loss.likelihood, loss.prior, pred.shape[-1]
+    sigma = gaussian.raw.detach().to(pred.dtype).clamp(min=gaussian.floor)
+    x, r, learned = pred / sigma, (pred - target) / sigma, gaussian.learned
+    if isinstance(prior, GaussianMixture):
+        given = prior.means, prior.covariances[:, 0], prior.weights
+        c, v, weights = (t.to(pred.dtype) for t in given)
+        v, log_w = v / sigma**2, weights.log()
+    else:
+        (c, log_w), v = prior.atoms(target), None
+    if near or dims > 1:
+        mean, *slope = _points(x, c / sigma, log_w, learned, near)
+    else:
+        mean, *slope = line(x[:, 0], c / sigma, v, log_w, learned)[1:]
+        mean = mean[:, None]
+    to_pred = (r - loss.strength * mean) * (2 * sigma / len(pred))
+    if not learned:
+        return to_pred, {}
+    to_sigma = (loss.strength * slope[0] - r.square().sum(-1)).mean() + (1 - loss.strength) * dims
+    return to_pred, {"likelihood.sigma": 2 * sigma * to_sigma}
+
+
+def line(
+    x: Tensor, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool, var: float = 1.0
+) -> list[Tensor]:
+    """f, -sigma^2 df/dx and, if sigma is learned, sigma df/dsigma, (N,) each, of x (N,) in one
+    dimension, for components c, v (K, 1), log_w (K,) and sigma^2 = var.
+    """
+    r, log_w = x - c, log_w[:, None]  # (K, N)
+    part = None if v is None else var / (v + var)
+    pull = r if part is None else r * part
+    log_w = log_w if part is None else log_w + part.log() / 2
+    logits = torch.addcmul(log_w, r, pull, value=-0.5 / var)
+    peak = logits.amax(0)
+    share = logits.sub_(peak).exp_()  # in place: at this size memory is time
+    total = share.sum(0)
+    slopes = []
+    if learned:
+        slope = (pull * pull).mul_(share).sum(0) / var
+        slope = slope if part is None else slope + ((1 - part) * share).sum(0)
+        slopes = [slope / total]
+    return [total.log() + peak, pull.mul_(share).sum(0) / total, *slopes]
+
+
+def _points(x: Tensor, c: Tensor, log_w: Tensor, learned: bool, near: bool) -> list[Tensor]:
+    """-sigma^2 df/dx (N, D) and, if sigma is learned, sigma df/dsigma (N,) of single labels.
+
+    |x - c|^2 = |x|^2 + |c|^2 - 2 x.c is one matrix product, in float64 unless the labels are near.
+    """
+    dtype, middle = x.dtype, c.mean(0)
+    if not near:
+        x, c, middle = double(x), double(c), double(middle)
+    x, c = x - middle, c - middle
+    square = c * c
+    bias = (log_w.to(c) - square.sum(-1) / 2)[:, None]
+    # a column of ones next to x adds the bias in the product: one pass less over (K, N)
+    logits = torch.cat([c, bias], -1) @ torch.cat([x, torch.ones_like(x[:, :1])], -1).mT
+    share = logits.sub_(logits.amax(0)).exp_()
+    columns = [torch.ones_like(bias), c, square] if learned else [torch.ones_like(bias), c]
+    sums = torch.cat(columns, -1).mT @ share  # (1 + D or 1 + 2 D, N)
+    averages = (sums[1:] / sums[0]).mT
+    mean = averages[:, : x.shape[-1]]
+    slope = (averages[:, x.shape[-1] :] + x * (x - 2 * mean)).sum(-1) if learned else mean
+    return [(x - mean).to(dtype), slope.to(dtype)]
