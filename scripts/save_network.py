@@ -1,4 +1,4 @@
-"""Keep the network of a finished run of bodies as a small file: see configs/save_network.yaml."""
+"""Save the network of a finished IHMR run in half precision: see configs/save_network.yaml."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The paper's synthetic benchmark, and the generators of small datasets in the real formats."""
+"""The paper's synthetic benchmark, and generators of small datasets in the real formats."""
 
 import cv2
 

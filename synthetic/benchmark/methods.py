@@ -1,7 +1,7 @@
-"""The rows of the synthetic table: which loss each method trains with, on which problem.
+"""Rows of the synthetic table: the loss of each method on a problem.
 
-The first six are the paper's. The others are this project's: BNI, and Theorem 1 with a Laplace
-likelihood (the paper's future work), with each prior.
+METHODS are the paper's. EXTRAS are BNI, and Theorem 1 with a Laplace likelihood (the paper's future
+work) and each prior.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,28 +25,28 @@ from losses import (
 )
 from synthetic.benchmark.problems import Problem
 
-DRAWS = 10_000  # of the true p_train, that priors are fitted to
+SAMPLES = 10_000  # of the true p_train, to which priors are fitted
 COMPONENTS = {"normal": 1, "exponential": 64, "mvn": 1, "nonlinear": 1}
 TRUE_NOISE, FIRST_GUESS = 1.0, 1.5
 
 
 @cache
 def mixture(problem: Problem) -> GaussianMixture:
-    """The label prior of GAI."""
-    return GaussianMixture.fit(_draws(problem), COMPONENTS[problem.family], seed=0)
+    """Return the label prior of GAI."""
+    return GaussianMixture.fit(_labels(problem), COMPONENTS[problem.family], seed=0)
 
 
 @cache
 def bins(problem: Problem) -> Bins:
-    """The label prior of BNI: 100 bins over the range, as many in every column."""
+    """Return the label prior of BNI: 100 bins over the range."""
     low, high = problem.range
     edges = torch.linspace(low, high, 101, dtype=torch.float64)
-    counts = torch.histogram(_draws(problem)[:, 0].double(), edges).hist
-    return Bins((edges[1:] + edges[:-1]) / 2, counts + 1e-9)  # none is dropped: all priors stack
+    counts = torch.histogram(_labels(problem)[:, 0].double(), edges).hist
+    return Bins((edges[1:] + edges[:-1]) / 2, counts + 1e-9)  # no bin is dropped, so priors stack
 
 
-def _draws(problem: Problem) -> torch.Tensor:
-    return problem.sample(DRAWS, torch.Generator().manual_seed(0))
+def _labels(problem: Problem) -> torch.Tensor:
+    return problem.sample(SAMPLES, torch.Generator().manual_seed(0))
 
 
 METHODS: dict[str, Callable[[Problem], nn.Module]] = {
@@ -64,32 +64,29 @@ EXTRAS: dict[str, Callable[[Problem], nn.Module]] = {
     "Balanced L1 (batch)": lambda p: BalancedLoss(Laplace(FIRST_GUESS, True), Batch()),
     "Balanced L1 (bins)": lambda p: BalancedLoss(Laplace(FIRST_GUESS, True), bins(p)),
 }
-# Far outside the labels the two terms of a Laplace likelihood cancel, and the gradient with them:
-# a start that puts all predictions there is never left. These rows start from the least-squares
-# line.
+# Far outside the labels the two terms of a Laplace likelihood cancel, and so does the gradient. So
+# these rows start from the least-squares line.
 WARM = ("Balanced L1 (mixture)", "Balanced L1 (batch)", "Balanced L1 (bins)")
 RUNS_IN_CACHE = 15  # with a batch prior
 
 
 def defined(method: str, problem: Problem) -> bool:
-    """Whether the table has this cell. The extras are for one-dimensional labels, as bins are; and
-    a normal-Laplace density for each of 64 components would take longer than all other rows.
-    """
+    """Whether the table has this cell. The extras are for one-dimensional labels; the mixture with
+    64 normal-Laplace densities would take longer than all other rows."""
     if method == "Balanced L1 (mixture)":
         return problem.family == "normal"
     return problem.dims == 1 or method in METHODS
 
 
 def takes_batch(method: str) -> bool:
-    """Whether the method's prior is the batch: rows x rows numbers a run."""
+    """Whether the method's prior is the batch: B x B numbers per run."""
     return "BMC" in method or "batch" in method
 
 
 def trained_together(
     method: str, problems: Sequence[Problem], seeds: int
 ) -> list[tuple[Problem, ...]]:
-    """The columns of one program each. A batch prior's tensors are large: only so many runs at a
-    time fit the cache.
-    """
+    """Group the columns into programs. The tensors of a batch prior are large: only RUNS_IN_CACHE
+    runs fit the processor's cache."""
     most = max(1, RUNS_IN_CACHE // seeds) if takes_batch(method) else len(problems)
     return [tuple(problems[i : i + most]) for i in range(0, len(problems), most)]

@@ -1,8 +1,8 @@
-"""The columns of the synthetic table: imbalanced labels, noise, and an invertible relation.
+"""Columns of the synthetic table: imbalanced labels, noise, and an invertible relation.
 
-A training pair is made backwards: y ~ p_train, noise eps ~ N(0, I), x = f^-1(y - eps). So
-y = f(x) + eps, and the labels have exactly the distribution that was asked for. Test labels are
-uniform on the range and have no noise.
+A training pair is sampled backwards: y ~ p_train, noise eps ~ N(0, I), x = f^-1(y - eps). So
+y = f(x) + eps, and the labels have exactly the distribution p_train. Test labels are uniform on the
+range and have no noise.
 
 n: samples; D: label dimensions.
 """
@@ -24,7 +24,7 @@ CENTER = 5.0  # of the one-dimensional label range [0, 10] and of its normal dis
 
 @dataclass(frozen=True)
 class Relation:
-    """y = f(x), and its inverse on all real y; the regressor is linear in `features`(x)."""
+    """y = f(x), and its inverse on all real y."""
 
     function: Callable[[Tensor], Tensor]
     inverse: Callable[[Tensor], Tensor]
@@ -47,8 +47,8 @@ def _power(x: Tensor, exponent: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Problem:
-    """One column: `family` is normal, exponential, mvn or nonlinear; `detail` its skew, or, for a
-    nonlinear problem (moderately skewed normal labels), its relation."""
+    """One column. `family` is normal, exponential, mvn or nonlinear (with moderately skewed normal
+    labels); `detail` is its skew or nonlinear relation."""
 
     family: str
     detail: str
@@ -67,7 +67,7 @@ class Problem:
 
     @property
     def labels(self) -> Distribution:
-        """p_train(y) before it is cut to the range."""
+        """Return p_train(y) before the cut to the range."""
         if self.family == "mvn":
             return MultivariateNormal(torch.zeros(2), MVN_SCALE[self.detail] * MVN_SHAPE)
         if self.family == "exponential":
@@ -76,15 +76,15 @@ class Problem:
         return Normal(torch.tensor(CENTER), torch.tensor(NORMAL_STD[skew]))
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """(n, D) draws of p_train: those outside the range are rejected and drawn again."""
+        """Sample labels (n, D) from p_train, rejecting those outside the range."""
         low, high = self.range
         kept = torch.empty(0, self.dims)
         while len(kept) < count:
-            draws = self._draw(count, generator)
-            kept = torch.cat([kept, draws[((draws >= low) & (draws <= high)).all(-1)]])
+            y = self._sample(count, generator)
+            kept = torch.cat([kept, y[((y >= low) & (y <= high)).all(-1)]])
         return kept[:count]
 
-    def _draw(self, count: int, generator: torch.Generator) -> Tensor:
+    def _sample(self, count: int, generator: torch.Generator) -> Tensor:
         if isinstance(p := self.labels, MultivariateNormal):
             return torch.randn(count, 2, generator=generator) @ p.scale_tril.T + p.loc
         if isinstance(p, Exponential):
@@ -93,27 +93,27 @@ class Problem:
         return torch.randn(count, 1, generator=generator) * p.scale + p.loc
 
     def density(self, y: Tensor) -> Tensor:
-        """p_train(y), up to the constant that cutting to the range makes: (n, D) -> (n,)."""
+        """Return p_train(y) before the cut to the range: (n, D) -> (n,)."""
         y = y if self.dims > 1 else y[..., 0]
         return self.labels.log_prob(y).exp()
 
     def features(self, x: Tensor) -> Tensor:
-        """What the linear regressor sees: x itself, and f(x) beside it for a nonlinear relation."""
+        """Return the inputs of the linear regressor: x, and also f(x) for a nonlinear relation."""
         if self.family != "nonlinear":
             return x
         return torch.cat([x, RELATIONS[self.detail].function(x)], -1)
 
     def inverse(self, y: Tensor, mixing: Tensor) -> Tensor:
-        """x = f^-1(y): y itself, A y in two dimensions, or the nonlinear relation's."""
+        """Return x = f^-1(y): y, A y in two dimensions, or that of the nonlinear relation."""
         if self.family == "mvn":
             return y @ mixing.T
         return y if self.family != "nonlinear" else RELATIONS[self.detail].inverse(y)
 
     def least_squares_mse(self) -> float:
-        """The test error of the least-squares line in the population limit: the Vanilla row.
+        """Return the test error of least squares (the Vanilla row) in the population limit.
 
-        Regressing y on x = y - eps shrinks by C (C + I)^-1 towards the label mean, so a uniform
-        test label is missed by (C + I)^-1 (y - mean).
+        Regressing y on x = y - eps shrinks by C (C + I)^-1 towards the label mean, so the error at
+        a test label is (C + I)^-1 (y - mean).
         """
         low, high = self.range
         if isinstance(p := self.labels, MultivariateNormal):
@@ -138,7 +138,7 @@ class Split:
 
 
 def make_splits(problem: Problem, seed: int, train: int, held_out: int) -> dict[str, Split]:
-    """Training and validation pairs from p_train with noise, test pairs uniform without."""
+    """Sample train and val pairs from p_train with noise, and uniform test pairs without."""
     generator = torch.Generator().manual_seed(seed)
     mixing = torch.randn(2, 2, generator=generator) * 0.01
     low, high = problem.range
