@@ -141,20 +141,18 @@ def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
             reader = csv_format.reader(file)
             header = next(reader, [])
             if not set(needed) <= set(header):
+                got = ", ".join(header)
                 raise ValueError(
-                    f"{csv}: expected the columns {', '.join(needed)}; got {_short(header)}."
+                    f"{csv}: expected the columns {', '.join(needed)}; got {got!r:.80}."
                 )
             for cells in reader:
                 where = f"{csv}, line {reader.line_num}"
                 if len(cells) != len(header):
-                    raise ValueError(
-                        f"{where}: expected {len(header)} cells, got {len(cells)}: {_short(cells)}."
-                    )
+                    raise ValueError(f"{where}: expected {len(header)} cells, got {len(cells)}.")
                 row = dict(zip(header, cells, strict=True))
                 path = row["path"] if root is None else _below(row["path"], root)
                 _check(where, row["age"], path, row.get("split"))
-                found = float(row["age"]), path, row.get("split", "")
-                rows.append(Row(reader.line_num, *found))
+                rows.append(Row(reader.line_num, float(row["age"]), path, row.get("split", "")))
             if not rows:
                 raise ValueError(f"{csv}: expected rows, got none.")
     except (UnicodeDecodeError, csv_format.Error) as error:
@@ -163,12 +161,6 @@ def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
             f"kind ({type(error).__name__}). Make it with scripts/prepare_age.py overwrite=true."
         ) from None
     return rows
-
-
-def _short(cells: Sequence[str]) -> str:
-    """Return cells for an error message, at most 80 characters."""
-    shown = repr(", ".join(cells))
-    return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
 def _below(path: str, root: Path) -> str:

@@ -145,5 +145,6 @@ def _elements(data: memoryview, order: Any) -> Any:
 
 
 def named(path: Path, expected: str, error: Exception, advice: str) -> ValueError:
+    """Return an error that names the file."""
     text = str(error).removeprefix(f"{path}: ") or type(error).__name__
     return ValueError(f"{path}: expected {expected}; {text.rstrip('.')}. {advice}")

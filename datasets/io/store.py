@@ -130,11 +130,16 @@ def _fill(
 ) -> None:
     """Pack the images that a partial store does not have yet, then complete its meta."""
     env, done = _resume(partial, files, json.dumps(meta).encode())
+    size = meta["size"]
     batch: dict[bytes, bytes] = {}
     try:
         for index, file in enumerate(progress(files[done:]), start=done):
             state, source = file_state(file), images.read_bytes(file)
-            data = _encode(source, meta["size"], file, max_pixels)
+            image = images.decode(source, size, file, max_pixels)  # checks the file, too
+            data = source
+            if images.jpeg_shape(source) != (size, size):
+                bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+                data = cv2.imencode(".jpg", bgr, QUALITY)[1].tobytes()
             record = len(source), state.time if state else 0, zlib.crc32(source), zlib.crc32(data)
             batch[b"image%08d" % index] = data
             batch[b"record%08d" % index] = np.array(record, RECORD).tobytes()
@@ -164,14 +169,6 @@ def _resume(partial: Path, files: Sequence[Path], meta: bytes) -> tuple[lmdb.Env
         transaction.drop(env.open_db(txn=transaction), delete=False)
         transaction.put(b"meta", meta)
     return env, 0
-
-
-def _encode(data: bytes, size: int, file: Path, max_pixels: int) -> bytes:
-    image = images.decode(data, size, file, max_pixels)  # also checks that the file is complete
-    if images.jpeg_shape(data) == (size, size):
-        return data
-    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-    return cv2.imencode(".jpg", bgr, QUALITY)[1].tobytes()
 
 
 def _put(env: lmdb.Environment, items: dict[bytes, bytes]) -> None:

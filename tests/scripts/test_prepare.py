@@ -141,15 +141,6 @@ def test_mini_is_drawn_from_its_config(tmp_path, capsys):
     assert len(read_csv(tmp_path / "mini/imdb_wiki.csv")) == 40
 
 
-def test_mini_rooms_are_drawn_from_their_config(tmp_path, capsys):
-    rooms = [f"rooms.folder={tmp_path / 'rooms'}", "rooms.train=4", "rooms.test=2"]
-    cfg = settings("prepare_mini", *rooms)
-    print(mini.rooms(cfg, iter))
-    print(mini.rooms(cfg, iter))
-    assert "already there" in capsys.readouterr().out
-    assert len(DepthDataset(tmp_path / "rooms", "test", (28, 38))) == 2
-
-
 def test_nyud2_from_the_labelled_mat(tmp_path, capsys):
     """Files, CSVs, histogram and mask; what is there stays, what is missing is made."""
     mat, splits = write_mat(tmp_path, frames=3)

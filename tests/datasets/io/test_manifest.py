@@ -48,16 +48,3 @@ def test_a_slow_look_is_remembered_for_a_while(tmp_path, monkeypatch):
     assert len(looks) == 1
     manifest(["a"], key="other")
     assert len(looks) == 2
-
-
-def test_two_hundred_thousand_files_are_cheap(tmp_path):
-    """2,000 files in far less than the 10 ms a thousand that 200,000 in 2 s would take."""
-    files = [str(tmp_path / str(index)) for index in range(2000)]
-    for file in files:
-        open(file, "w").close()
-    took = []
-    for _ in range(3):
-        start = time.perf_counter()
-        manifest(files)
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.05

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from datasets.ihmr import BodyDataset
-from datasets.io.people import pose_table, read_people
+from datasets.io.people import read_people
 from engine.runs.run import composed, run
 from engine.training import build
 from models.smpl import SMPL, read_mean
@@ -127,12 +127,3 @@ def test_human_data_is_named(tmp_path: Path):
     np.savez(tmp_path / "a.npz", image_path=np.array(["a"]), bbox_xywh=np.zeros((1, 5)))
     with pytest.raises(ValueError, match=r"a\.npz.*This is MMHuman3D's HumanData; use SPIN's"):
         read_people(tmp_path / "a.npz", tmp_path)
-
-
-def test_the_table_has_a_line_for_each_set(bodies: Path):
-    folder = bodies / "ihmr"
-    h36m = read_people(folder / "h36m_train.npz", folder, folder / "nowhere.npy")
-    assert pose_table({"h36m": h36m}).splitlines() == [
-        "set             people  pose in npz  pose from fits  no pose",
-        "h36m                40           40               0        0",
-    ]

@@ -160,11 +160,6 @@ def test_store_of_another_csv_or_size_is_refused_then_replaced(faces):
     assert build(faces, "train", 64)[0]["input"].shape == (3, 64, 64)
 
 
-def test_a_missing_store_is_named(faces):
-    with pytest.raises(FileNotFoundError, match=r"packed\.lmdb: no such packed store.*pack=32"):
-        build(faces, "train")
-
-
 def test_damaged_image_stops_the_packing_and_is_named(faces):
     (faces / "crop/2.jpg").write_bytes(b"not an image")
     with pytest.raises(ValueError, match=r"crop/2\.jpg: expected a complete image"):
@@ -183,6 +178,7 @@ def replace_values(path: Path, start: bytes, change) -> None:
 
 
 DAMAGE = {
+    "missing": lambda path: path.unlink(),
     "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
     "cut to its first pages": lambda path: os.truncate(path, 8192),
     "empty": lambda path: os.truncate(path, 0),
@@ -199,11 +195,11 @@ def test_a_damaged_store_is_refused_then_packed_again(faces, damage):
     store._reader.cache_clear()
     DAMAGE[damage](faces / "packed.lmdb")
     advice = r"packed\.lmdb.*Pack again with scripts/prepare_age\.py pack=32"
-    with pytest.raises(ValueError, match=advice):
+    with pytest.raises((ValueError, FileNotFoundError), match=advice):
         build(faces, "train")[0]
     messages = []
     assert contents(packed(faces, log=messages.append)) == expected
-    assert "Packing again" in messages[0]
+    assert damage == "missing" or "Packing again" in messages[0]
     assert build(faces, "train")[0]["input"].shape == (3, 32, 32)
 
 
