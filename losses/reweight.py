@@ -25,6 +25,7 @@ from .likelihoods import Likelihood
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
 Kernel = Literal["gaussian", "triang", "laplace"]
 Padding = Literal["constant", "reflect"]
+SHAPES = Likelihood()  # checks that pred and target have the same shape
 
 
 class WeightedLoss(nn.Module):
@@ -50,12 +51,11 @@ class WeightedLoss(nn.Module):
             raise ValueError(f"error is one of {', '.join(Error.__args__)}, got {error!r}")
         self.error, self.normalise = error, normalise
         self.delta, self.beta, self.gamma = delta, beta, gamma
-        self.likelihood = Likelihood()  # one output per label dimension, decoded as it is
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         with torch.autocast(pred.device.type, enabled=False):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
-            pred, target = self.likelihood.as_rows(pred, target)
+            pred, target = SHAPES.as_rows(pred, target)
             target, weight = check_samples(pred, target, weight)
             errors = self.errors(pred, target)
             if weight is None:

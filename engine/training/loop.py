@@ -40,7 +40,7 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
     loop = Loop(fabric, cfg, folder, backbone)
     try:
         loop.resume()
-        if loop.about:  # facts about the data, before hours of training
+        if loop.about:
             loop.log.info(loop.about)
         loop.train()
         write_results(loop)
@@ -74,9 +74,8 @@ class Loop:
         splits: dict[str, Any] = {s: build.dataset(cfg, s) for s in ("train", "val", "test")}
         if not len(splits["val"]):
             del splits["val"]  # then the last epoch is selected
-        train = splits["train"]
-        self.images, self.labels = splits["test"], train.labels
-        self.about = getattr(train, "about", "")
+        train, self.images = splits["train"], splits["test"]
+        self.labels, self.about = train.labels, getattr(train, "about", "")
         self.order = order(cfg, len(train), rank, world)  # refuses too few samples
         counts = getattr(train, "label_counts", None)
         self.task: Any = build.task(cfg, self.labels, backbone, counts)
@@ -91,11 +90,8 @@ class Loop:
         else:
             splits["train"] = Keyed(train, cfg.seed)
         self.loader = loader(splits.pop("train"), self.order, workers, pin)
-        size = trainer.eval_batch_size
-        self.evaluations = {
-            split: evaluation_loader(source, size, workers, pin, rank, world)
-            for split, source in splits.items()
-        }
+        how = (trainer.eval_batch_size, workers, pin, rank, world)
+        self.evaluations = {k: evaluation_loader(split, *how) for k, split in splits.items()}
         self.metrics = targets.make(cfg.metrics, cfg.trust, train_labels=self.labels)
         if trainer.compile:
             self.task.model.compile()
@@ -181,8 +177,7 @@ class Loop:
                 batch["input"] = batch["input"].to(memory_format=torch.channels_last)
             with self.fabric.no_backward_sync(self.module, enabled=part + 1 < len(weights)):
                 loss, pred = self.module(batch)
-                last = (loss.detach(), batch, pred.detach())
-                share = self.divergence.record(self.steps_done, *last)
+                share = self.divergence.record(self.steps_done, loss.detach(), batch, pred.detach())
                 self.fabric.backward(loss * (weight * self.fabric.world_size * share))
             total = total + weight * loss.detach()
         if self.clip is not None:  # the divergence check reports what is not finite
@@ -199,9 +194,7 @@ class Loop:
         last = self.cfg.select.which == "last" or "val" not in self.evaluations
         if last or (score is not None and (best is None or sign * score < sign * best)):
             self.best = {"score": score, "epoch": self.epoch}
-            content = {"task": self.state(), **self.best}
-            if self.fabric.is_global_zero:
-                checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
+            self.write("best.pt", {"task": self.state(), **self.best})
 
     def state(self) -> dict[str, Any]:
         """Return the task's state, without the frozen tensors of stage 1's checkpoint."""
@@ -222,13 +215,17 @@ class Loop:
             "best": self.best,
             "seconds": self.seconds,
         }
-        if self.fabric.is_global_zero:
-            checkpoint.write(self.folder / "checkpoints" / "last.pt", content)
+        self.write("last.pt", content)
         self.fabric.barrier()
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        if self.fabric.is_global_zero:
+            checkpoint.write(self.folder / "checkpoints" / name, content)
 
     def resume(self) -> None:
         """Resume from last.pt (resume=auto) or a given checkpoint, or start (resume=never)."""
-        last, rank = self.folder / "checkpoints" / "last.pt", self.fabric.global_rank
+        folder, rank = self.folder / "checkpoints", self.fabric.global_rank
+        last, best = folder / "last.pt", folder / "best.pt"
         given = self.cfg.resume not in ("auto", "never") and not last.exists()
         path = Path(self.cfg.resume) if given else last
         if self.cfg.resume == "never" or not (given or last.exists()):
@@ -242,7 +239,6 @@ class Loop:
         generators.restore(content["random"][rank % len(content["random"])])
         self.epoch, self.step = content["position"]["epoch"], content["position"]["step"]
         self.best, self.seconds = content["best"], content["seconds"]
-        best = self.folder / "checkpoints" / "best.pt"
         if given:  # the best epoch of another run; ours starts here
             self.best = {"score": None, "epoch": None}
         elif self.best["epoch"] is not None and not best.is_file():

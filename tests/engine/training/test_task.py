@@ -123,6 +123,7 @@ def test_a_loss_without_a_likelihood(faces: Path, tmp_path: Path):
         tiny.config(faces, tmp_path, "imdb_wiki/rrt"), np.linspace(20, 60, 48)[:, None]
     )
     assert isinstance(task.loss, WeightedLoss)
+    assert not hasattr(task.loss, "likelihood")
     assert isinstance(task.model.linear, nn.Linear)
     assert task.model.linear.out_features == 1
     given = batch()
