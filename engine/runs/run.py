@@ -5,7 +5,6 @@ The training loop is imported only where something has to be trained.
 """
 
 import functools
-import os
 import shutil
 import time
 from pathlib import Path
@@ -57,6 +56,8 @@ def run(cfg: DictConfig) -> dict[str, Any]:
 
 def _train(cfg: DictConfig) -> dict[str, Any]:
     """Check what only the classes and the machine can tell, train stage 1, then this run."""
+    from engine.training.fabric import make_fabric
+
     settings.check_targets(cfg)
     check_frozen(cfg)
     fabric = make_fabric(cfg)
@@ -234,38 +235,3 @@ def _with(cfg: DictConfig, changes: dict[str, Any]) -> DictConfig:
         for key, value in changes.items():
             OmegaConf.update(one, key, value)
     return one
-
-
-def make_fabric(cfg: DictConfig) -> "Fabric":
-    """Return a Fabric with the configured devices, nodes and precision.
-
-    Several devices of one machine are spawned from here, unless torchrun or SLURM started us.
-    """
-    from lightning_fabric import Fabric
-    from lightning_fabric.utilities.exceptions import MisconfigurationException
-
-    trainer, strategy = cfg.trainer, cfg.trainer.strategy
-    devices = targets.plain(trainer.devices)
-    if strategy == "auto" and (devices not in (1, "auto") or trainer.num_nodes > 1):
-        started = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
-        strategy = "ddp" if started or trainer.num_nodes > 1 else "ddp_spawn"
-    machine = {name: trainer[name] for name in ("accelerator", "num_nodes", "precision")}
-    try:
-        fabric = Fabric(devices=devices, strategy=strategy, **machine)
-    except (MisconfigurationException, TypeError, RuntimeError) as error:
-        raise ValueError(f"trainer.accelerator, trainer.devices: {error}") from error
-    return labels_in_full(fabric)
-
-
-def labels_in_full(fabric: "Fabric") -> "Fabric":
-    """Pass batches on unchanged in mixed precision, where Fabric would round the labels, too."""
-    from lightning_fabric.plugins import MixedPrecision
-
-    precision: Any = fabric.strategy.precision
-    if isinstance(precision, MixedPrecision):
-        precision.convert_input = _unchanged
-    return fabric
-
-
-def _unchanged(data: Any) -> Any:
-    return data

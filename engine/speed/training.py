@@ -21,9 +21,10 @@ from datasets.ihmr import FIELDS
 from datasets.io.nyud2_frames import encode
 from datasets.nyud2 import HISTOGRAM, DepthDataset
 from engine.benchmarks.bodies.metrics import BodyMetrics
-from engine.runs.run import composed, first_stage, make_fabric, run
+from engine.runs.run import composed, first_stage, run
 from engine.speed.timing import Compare, Row, backward, once, peak
 from engine.training import build
+from engine.training.fabric import make_fabric
 from engine.training.loop import Loop
 from losses import BMC, BalancedLoss, Gaussian, GaussianMixture
 from models.hmr import HMR

@@ -1,4 +1,4 @@
-"""What decides a result is in the configs: no default of the code stays unsaid in an experiment."""
+"""Experiments configure every parameter; no result depends on a default in the code."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ EXPERIMENTS = sorted(
     for path in (CONFIGS / "experiment").rglob("*.yaml")
 )
 OWN = ("datasets", "engine", "losses", "metrics", "models")
-# Parameters that are not configured because they are computed, and where from.
+# Parameters that are computed, and from what.
 COMPUTED = {
     "outputs": "of a model: what the likelihood asks for",
     "train_labels": "of metrics: the training set's",
@@ -25,12 +25,12 @@ COMPUTED = {
     "cached": "of a task: features.mode",
     "regularizers": "of a task: made from regularizer",
 }
-FORWARDS = {"losses.reweight.label_weights": bin_weights}  # hands its other settings on
+FORWARDS = {"losses.reweight.label_weights": bin_weights}  # passes its other settings on
 SETTINGS_OF = {"lds": smooth, "smoothing": smooth}  # settings in a mapping
 
 
 def calls(node: Any, place: str = "") -> Iterator[tuple[str, Callable[..., Any], dict]]:
-    """(where, what, settings) of everything that a config calls out of our own code."""
+    """(key, target, settings) of every call of our code in a config."""
     if isinstance(node, list):
         node = dict(enumerate(node))
     if not isinstance(node, dict):
@@ -46,7 +46,7 @@ def calls(node: Any, place: str = "") -> Iterator[tuple[str, Callable[..., Any],
         yield from calls(value, f"{place}.{key}")
 
 
-def unsaid(overrides: list[str]) -> list[str]:
+def missing(overrides: list[str]) -> list[str]:
     return [
         f"{place}.{key} = {parameter.default!r}"
         for place, called, settings in calls(targets.plain(composed("train", overrides)))
@@ -58,19 +58,19 @@ def unsaid(overrides: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_no_default_is_unsaid(experiment: str):
-    assert not unsaid([f"experiment={experiment}"])
+def test_every_parameter_is_configured(experiment: str):
+    assert not missing([f"experiment={experiment}"])
 
 
 @pytest.mark.parametrize("preset", ["official", "laptop"])
 @pytest.mark.parametrize("benchmark", sorted({name.split("/")[0] for name in EXPERIMENTS}))
-def test_nor_with_another_preset(benchmark: str, preset: str):
+def test_every_parameter_is_configured_in_other_presets(benchmark: str, preset: str):
     """Presets choose the model, by stage; GAI has both."""
     for name in EXPERIMENTS:
         if name.split("/")[0] == benchmark and name.endswith(("vanilla", "spin", "gai")):
-            assert not unsaid([f"experiment={name}", f"preset={preset}"])
+            assert not missing([f"experiment={name}", f"preset={preset}"])
 
 
-def test_the_finder_finds():
-    dropped = unsaid(["experiment=imdb_wiki/gai", "~loss.likelihood.floor", "~loss.prior.seed"])
+def test_missing_parameters_are_found():
+    dropped = missing(["experiment=imdb_wiki/gai", "~loss.likelihood.floor", "~loss.prior.seed"])
     assert dropped == [".loss.likelihood.floor = 0.001", ".loss.prior.seed = 0"]

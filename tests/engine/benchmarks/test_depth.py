@@ -12,10 +12,11 @@ from datasets import nyud2
 from engine.benchmarks.depth import Maps, draw
 from engine.evaluation.evaluate import evaluate, finished_run
 from engine.features import cache as features
-from engine.runs.run import composed, make_fabric, run
+from engine.runs.run import composed, run
 from engine.speed.timing import peak
 from engine.training import build
 from engine.training.batches import evaluation_loader
+from engine.training.fabric import make_fabric
 from engine.training.task import Dense
 from losses import BNI, BalancedLoss, Bins, Flat, Gaussian, Histogram, WeightedLoss
 from metrics import DepthMetrics, depth_report

@@ -1,4 +1,4 @@
-"""Settings are checked before anything starts, all of them at once, with what is allowed."""
+"""All settings are checked at once, before anything starts."""
 
 from pathlib import Path
 
@@ -91,16 +91,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("override", WRONG)
-def test_a_wrong_setting_is_refused_before_anything_is_made(
-    override: str, faces: Path, tmp_path: Path
-):
+def test_a_wrong_setting_is_refused_before_training(override: str, faces: Path, tmp_path: Path):
     cfg = config(faces, tmp_path / "out", "imdb_wiki/gai", "trust=[tests]", override)
     with pytest.raises(ValueError, match=WRONG[override]):
         run(cfg)
     assert not list((tmp_path).rglob("*.pt"))
 
 
-def test_all_that_is_wrong_is_told_at_once(faces: Path, tmp_path: Path):
+def test_all_problems_are_reported_at_once(faces: Path, tmp_path: Path):
     wrong = ("trainer.epochs=-1", "select.mode=nope", "seed=x")
     with pytest.raises(ValueError, match=r"seed:(.|\n)*trainer.epochs:(.|\n)*select.mode:"):
         run(config(faces, tmp_path, "imdb_wiki/gai", *wrong))

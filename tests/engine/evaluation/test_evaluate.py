@@ -1,4 +1,4 @@
-"""A finished run and a released checkpoint can be evaluated again, from their files alone."""
+"""Evaluate a finished run and a released checkpoint from their files alone."""
 
 import shutil
 from pathlib import Path
@@ -15,18 +15,18 @@ from tests.engine.tiny import SIZE, TinyMaps, config
 
 
 @pytest.mark.parametrize("features", ["none", "cached"])
-def test_a_finished_run_gives_its_numbers_again(features: str, faces: Path, tmp_path: Path):
+def test_a_finished_run_is_reproduced(features: str, faces: Path, tmp_path: Path):
     done = run(config(faces, tmp_path, "imdb_wiki/bmc", f"features={features}"))
     cfg, task, metrics = evaluate.finished_run(Path(done["folder"]), trust=["tests"])
     fabric = Fabric(accelerator="cpu", devices=1)
     again = evaluate.report(fabric, cfg, task, metrics, "test", 5)
     for key, value in again.items():
         if done["metrics"][f"test/{key}"] is not None:
-            # other batches than in the run, so float32 sums in another order
+            # other batches, so float32 sums in another order
             assert value == pytest.approx(done["metrics"][f"test/{key}"], rel=1e-5)
 
 
-def test_a_folder_that_is_no_run(tmp_path: Path):
+def test_a_folder_without_a_run(tmp_path: Path):
     with pytest.raises(
         FileNotFoundError, match=r"config\.yaml: no such file; run= takes the folder"
     ):
@@ -34,7 +34,7 @@ def test_a_folder_that_is_no_run(tmp_path: Path):
 
 
 def test_a_released_checkpoint(faces: Path, tmp_path: Path):
-    """The training images are not there."""
+    """No training image is read."""
     faces = Path(shutil.copytree(faces, tmp_path / "faces"))
     for row in read_csv(faces / "imdb_wiki" / "imdb_wiki.csv"):
         if row.split == "train":

@@ -12,7 +12,8 @@ from datasets.ages import AgeDataset
 from engine.features import cache as features
 from engine.features.table import FeatureTable
 from engine.runs import checkpoint
-from engine.runs.run import make_fabric, run
+from engine.runs.run import run
+from engine.training.fabric import make_fabric
 from tests.engine.tiny import SIZE, TinyNet, config, write_faces
 
 STAGE2 = "imdb_wiki/bmc"

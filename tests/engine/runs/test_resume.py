@@ -1,4 +1,4 @@
-"""kill -9 at random moments, then the same command again: the same bits in the end."""
+"""A run that is killed at random moments and resumed ends with the same bits."""
 
 import os
 import signal
@@ -38,12 +38,12 @@ def test_killed_runs_end_at_the_same_bits(
     experiment: str, preset: str, faces: Path, tmp_path: Path
 ):
     arguments = (experiment, f"preset={preset}", *OVERRIDES)
-    start(tiny.train, faces, tmp_path / "warm", *arguments).join()  # files are read from memory
+    start(tiny.train, faces, tmp_path / "warm", *arguments).join()  # fills the file cache
     began = time.perf_counter()
-    whole = start(tiny.train, faces, tmp_path / "whole", *arguments)
-    whole.join()
+    full = start(tiny.train, faces, tmp_path / "full", *arguments)
+    full.join()
     length = time.perf_counter() - began
-    assert whole.exitcode == 0
+    assert full.exitcode == 0
 
     rng = np.random.default_rng()
     kills = 0
@@ -60,7 +60,7 @@ def test_killed_runs_end_at_the_same_bits(
     assert last.exitcode == 0
     assert kills > 0
 
-    expected, got = (run_folder(tmp_path / name, experiment) for name in ("whole", "killed"))
+    expected, got = (run_folder(tmp_path / name, experiment) for name in ("full", "killed"))
     for name in ("last.pt", "best.pt"):
         pair = [checkpoint.read(folder / "checkpoints" / name) for folder in (expected, got)]
         states = [tensors({k: content[k] for k in ("task",)}) for content in pair]
@@ -76,8 +76,8 @@ def test_killed_runs_end_at_the_same_bits(
         np.testing.assert_array_equal(files[0][key], files[1][key])
 
 
-def test_going_on_restores_sigma_its_optimiser_and_the_step(faces: Path, tmp_path: Path):
-    """Stopped in the middle of an epoch by an error, the run goes on from that very step."""
+def test_resuming_restores_sigma_its_optimiser_and_the_step(faces: Path, tmp_path: Path):
+    """A run that is stopped in the middle of an epoch resumes from that step."""
     overrides = ("trainer.checkpoint_every=1", "trainer.batch_size=12")
     cfg = tiny.config(faces, tmp_path, "imdb_wiki/gai", *overrides)
     saves = []
@@ -101,7 +101,7 @@ def test_going_on_restores_sigma_its_optimiser_and_the_step(faces: Path, tmp_pat
     groups = content["optimizer"]["param_groups"]
     assert groups[1]["lr"] == cfg.optim.loss_lr
     (sigma,) = groups[1]["params"]
-    assert content["optimizer"]["state"][sigma]["step"] == 6  # its own moments are there
+    assert content["optimizer"]["state"][sigma]["step"] == 6  # its moments are restored
 
     done = run(cfg)
     assert "resuming from" in (Path(done["folder"]) / "train.log").read_text()

@@ -1,4 +1,4 @@
-"""A run is found again by its config, and its folder holds what was promised."""
+"""Runs: found again by their configs, with all files in the folder, stage 1 first."""
 
 import gc
 import json
@@ -17,7 +17,7 @@ from engine.runs import checkpoint
 from engine.runs import identity as of
 from engine.runs.run import run
 from engine.training import generators
-from tests.engine.tiny import TinyNet, config, write_faces
+from tests.engine.tiny import TinyNet, config
 
 
 def identity(cfg) -> str:
@@ -81,27 +81,7 @@ def test_inputs_need_not_be_images(faces: Path, tmp_path: Path):
     assert set(EventAccumulator(str(folder)).Reload().Tags()["images"]) == {"labels"}
 
 
-def test_identity_is_what_can_change_a_number(faces: Path, tmp_path: Path):
-    base = identity(config(faces, tmp_path, "imdb_wiki/bmc"))
-    same = ("trainer.devices=2", "trainer.workers=3", "log.every=7", "resume=never", "rerun=true")
-    for override in same:
-        assert identity(config(faces, tmp_path, "imdb_wiki/bmc", override)) == base
-    other = ("seed=1", "loss.likelihood.sigma=9", "trainer.epochs=3")
-    keys = [identity(config(faces, tmp_path, "imdb_wiki/bmc", override)) for override in other]
-    keys.append(of.key(of.parts(config(faces, tmp_path, "imdb_wiki/bmc"), "weights of stage 1")))
-    assert len({base, *keys}) == 5
-
-
-def test_identity_follows_the_data(tmp_path: Path):
-    data = write_faces(tmp_path / "data")
-    cfg = config(data, tmp_path)
-    before = identity(cfg)
-    csv = data / "imdb_wiki" / "imdb_wiki.csv"
-    csv.write_text(csv.read_text().replace("train", "val", 1))
-    assert identity(cfg) != before
-
-
-def test_a_knob_is_chosen_on_validation(faces: Path, tmp_path: Path):
+def test_a_setting_is_chosen_on_validation(faces: Path, tmp_path: Path):
     cfg = config(faces, tmp_path, "imdb_wiki/histogram", "optim.optimizer.lr=0.1")
     done = run(cfg)
     assert len(done["candidates"]) == 3
@@ -122,7 +102,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_its_terms(faces: Path, tmp_pa
         run(cfg)
 
 
-def test_last_epoch_can_be_what_counts(faces: Path, tmp_path: Path):
+def test_the_last_epoch_can_be_selected(faces: Path, tmp_path: Path):
     done = run(config(faces, tmp_path, "imdb_wiki/vanilla", "select.which=last"))
     assert done["epoch"] == 2
 
@@ -138,7 +118,7 @@ def test_stage_two_keeps_the_backbone(freeze_bn: bool, faces: Path, tmp_path: Pa
     assert not torch.equal(first["model.linear.weight"], second["model.linear.weight"])
     if freeze_bn:
         assert "model.bn.running_mean" not in second
-    else:  # the released code's behaviour: running statistics go on
+    else:  # as in the released code, running statistics are updated
         assert not torch.equal(first["model.bn.running_mean"], second["model.bn.running_mean"])
 
 
@@ -157,7 +137,7 @@ def test_stage_two_can_start_from_a_released_model(features: str, faces: Path, t
     base = write_released(path, 0, **{"FDS.running_mean": torch.zeros(3)})
     choices = (f"backbone.released={path}", f"features={features}")
     done = run(config(faces, tmp_path, "imdb_wiki/bmc", *choices))
-    assert not (tmp_path / "imdb_wiki" / "vanilla").exists()  # no stage 1 of our own
+    assert not (tmp_path / "imdb_wiki" / "vanilla").exists()  # no stage-1 run
     _, task, _ = finished_run(Path(done["folder"]), trust=["tests"])
     assert torch.equal(task.model.conv.weight, base["conv.weight"])
     assert torch.equal(task.model.bn.running_var, base["bn.running_var"])
@@ -202,9 +182,9 @@ def test_a_checkpoint_of_another_run_is_refused(faces: Path, tmp_path: Path):
         run(config(faces, tmp_path, "imdb_wiki/vanilla", f"resume={path}", "seed=5"))
 
 
-def test_seeds_and_ranks_draw_different_numbers():
-    drawn = set()
+def test_seeds_and_ranks_have_different_random_numbers():
+    sampled = set()
     for numbers in ((0,), (1,), (0, 1), (0, 2)):
         generators.seed_all(*numbers)
-        drawn.add(torch.rand(()).item())
-    assert len(drawn) == 4
+        sampled.add(torch.rand(()).item())
+    assert len(sampled) == 4
