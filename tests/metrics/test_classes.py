@@ -153,8 +153,8 @@ def test_replicates_equal_reports_on_the_resampled_set(case: Case):
     values = metric.resample(samples, weights)
     # A replicate of meshes keeps the regions and tails of the test set: only the first row agrees.
     for r, row in enumerate(weights[:1] if isinstance(metric, Mesh) else weights):
-        drawn = np.repeat(np.arange(80), row.numpy().astype(int))
-        expected = case.report(*(array[some][drawn] for array in case.arrays))
+        chosen = np.repeat(np.arange(80), row.numpy().astype(int))
+        expected = case.report(*(array[some][chosen] for array in case.arrays))
         found = {key: value[r].item() for key, value in values.items()}
         assert found == pytest.approx(expected, **CLOSE)
 
