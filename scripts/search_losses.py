@@ -5,23 +5,22 @@ python scripts/search_losses.py settings=3500 seeds=[0,1,2]
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from command import command
 from omegaconf import DictConfig
 
 from datasets.io.files import atomic_write
-from engine import ROOT
+from engine import RESULTS
 from engine.runs import identity, provenance
 from engine.speed.search import TOLERANCE, search
 
-PARTS = ROOT / "outputs" / "search_losses"
 
-
-def found_before(settings: int, seed: int) -> dict[str, Any]:
-    """What a seed gives with this code: a search that was stopped goes on with the next seed."""
+def found_before(settings: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Search with one seed, or read its result: an interrupted search resumes at the next seed."""
     key = {"code": identity.code(("losses", "engine/speed"), []), "settings": settings}
-    path = PARTS / f"{seed}.json"
+    path = folder / f"{seed}.json"
     if path.is_file():
         part = json.loads(path.read_text())
         if {name: part.get(name) for name in key} == key:
@@ -34,7 +33,8 @@ def found_before(settings: int, seed: int) -> dict[str, Any]:
 
 @command("search_losses")
 def main(cfg: DictConfig) -> None:
-    runs = [found_before(cfg.settings, seed) for seed in cfg.seeds]
+    folder = Path(cfg.folder)
+    runs = [found_before(cfg.settings, seed, folder / "search_losses") for seed in cfg.seeds]
     worst = max(runs, key=lambda run: run["worst"])
     found = {
         key: sum(run[key] for run in runs) for key in ("settings", "tables", "far", "cancelled")
@@ -49,8 +49,8 @@ def main(cfg: DictConfig) -> None:
         f"The largest difference is {worst['worst']:.2e} ({worst['where']})."
     )
     meta = {**provenance.meta(), "tolerance": TOLERANCE, "seeds": list(cfg.seeds)}
-    for folder in ("outputs", "results") if cfg.publish else ("outputs",):
-        with atomic_write(ROOT / folder / "search_losses.json") as file:
+    for target in (folder, RESULTS) if cfg.publish else (folder,):
+        with atomic_write(target / "search_losses.json") as file:
             file.write(json.dumps({**report, "meta": meta}, indent=1).encode() + b"\n")
     if not worst["worst"] <= TOLERANCE:
         raise SystemExit(f"a fast loss is off by more than {TOLERANCE} of the largest gradient")

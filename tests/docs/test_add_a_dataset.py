@@ -1,4 +1,4 @@
-"""docs/add_a_dataset.md, carried out: its files in a copy of the checkout, then its commands."""
+"""The files of docs/add_a_dataset.md are added to a copy of the checkout; its commands run."""
 
 import json
 import re
@@ -17,7 +17,7 @@ SHORT = {"table": ["seeds=1"], "reproduce": ["seeds=1", "jobs=1"], "train": [], 
 
 
 def files() -> dict[str, str]:
-    """{path: content} of what the page adds."""
+    """Return {path: content} of the files that the page adds."""
     named = r"^`([\w/]+\.(?:py|yaml))`.*?^```(?:python|yaml)\n(.*?)^```"
     return dict(re.findall(named, PAGE.read_text(), re.DOTALL | re.MULTILINE))
 
@@ -29,13 +29,13 @@ def commands() -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the code with the page's files in it, and what its commands said in `said`."""
+    """A copy of the code with the files of the page."""
     root = tmp_path_factory.mktemp("checkout")
     for name in CODE:
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "results").symlink_to(ROOT / "results")
     for name, content in files().items():
-        assert not (root / name).exists(), f"{name}: the page is to add files, not to change them"
+        assert not (root / name).exists(), f"{name}: the page may only add files"
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
     return root

@@ -1,4 +1,4 @@
-"""Every command that the README, the docs and the configs show composes: its names are right."""
+"""Every command of the README, the docs and the configs composes: its settings exist."""
 
 import re
 import shlex
@@ -19,10 +19,10 @@ NOT_OURS = ("hydra/", "hydra.")  # launchers that are installed on a cluster
 
 
 def commands() -> list[tuple[str, str, tuple[str, ...]]]:
-    """(page, script, arguments) of every line; what a page adds first is tried by another test."""
+    """Return (page, script, arguments) of each command; test_add_a_dataset.py runs its page."""
     found = []
     for page in SHOWN:
-        text = re.sub(r"\\\n[ #]*", " ", page.read_text())  # lines that go on
+        text = re.sub(r"\\\n[ #]*", " ", page.read_text())  # continued lines
         for line in re.findall(r"(?:python |#   |: )(scripts/\w+\.py[^`\n]*)", text):
             script, *said = shlex.split(line.split("   ")[0], comments=True)
             said = positional(said) if "diagnose" in script else said
@@ -34,7 +34,7 @@ def commands() -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def config_of(script: str) -> str:
-    """The config that a script reads, from its own source."""
+    """Return the config that a script reads, from its source."""
     return re.findall(r'@command\("([\w/]+)"', (ROOT / "scripts" / f"{script}.py").read_text())[0]
 
 
@@ -51,7 +51,7 @@ def test_a_command_composes(page: str, script: str, said: tuple[str, ...]):
         assert compose(path.name, [a.replace("...", "x") for a in plain])
 
 
-def test_the_folder_of_a_dataset_is_told_alike():
+def test_the_folder_of_a_dataset_has_one_setting():
     for name, more in (("train", "experiment=imdb_wiki/bmc"), ("table", "table=imdb_wiki")):
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             assert compose(name, [more, "paths.imdb_wiki=/x"]).dataset.root == "/x"

@@ -1,4 +1,4 @@
-"""Commands that a page or a config shows run, shortened by overrides, on tiny data."""
+"""Every command of the README, the docs and the configs runs on tiny data, with short runs."""
 
 import functools
 import importlib
@@ -20,13 +20,7 @@ from tests.docs import workspace
 from tests.docs.test_commands import commands
 from tests.engine import tiny, tiny_bodies
 
-# Scripts whose commands are composed only (test_commands.py), and why.
-COMPOSED = {
-    "faults": "is the campaign of tests/faults, which the tests run",
-}
-RUN: set[tuple[str, str, str]] = set()
-DRAWN: set[str | None] = set()
-SHOWN = sorted({(script, said) for _, script, said in commands() if script not in COMPOSED})
+PLOTTED: set[str | None] = set()
 SYNTHETIC = ["seeds=1", "epochs=1", "workers=1"]
 FEW = {"columns=": "columns=[normal_high]", "methods=": "methods=[Vanilla,BMC]"}
 MINI = [
@@ -71,9 +65,7 @@ def here(faces: Path, rooms: Path, bodies: Path, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables have two rows of one seed, their models are tiny, each kind of figures is drawn for
-    one table; body models may be small.
-    """
+    """Train two rows of a table, with tiny models and one seed; plot each kind of figure once."""
 
     def two(rows: Mapping[str, Any]) -> dict[str, Any]:
         found = {k: row for k, row in expanded(rows).items() if row.get("experiment")}
@@ -106,16 +98,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             progress(i, None)
         return results
 
-    def drawn_once(cfg: DictConfig, overrides: list[str], progress: Any = make.log) -> list[Path]:
+    def plotted_once(cfg: DictConfig, overrides: list[str], progress: Any = make.log) -> list[Path]:
         with open_dict(cfg):
             figures = cfg.table.get("figures")
-            cfg.table.figures = None if figures in DRAWN else figures
-        DRAWN.add(figures)
+            cfg.table.figures = None if figures in PLOTTED else figures
+        PLOTTED.add(figures)
         return whole(cfg, overrides, progress)
 
     expanded, whole = compare.expanded, make.make
-    monkeypatch.setattr(make, "make", drawn_once)
-    monkeypatch.setattr(table, "make", drawn_once)
+    monkeypatch.setattr(make, "make", plotted_once)
+    monkeypatch.setattr(table, "make", plotted_once)
     for module in (compare, make, reproduce):
         monkeypatch.setattr(module, "expanded", two)
     for module in (compare, make):
@@ -130,14 +122,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def text_config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictConfig:
-    """On vectors of four numbers, one epoch."""
+    """Return a config of one epoch on vectors of four numbers."""
     own = [f"experiment={experiment}", "model.inputs=16", f"paths.outputs={outputs}"]
     short = ["trainer.epochs=1", "trainer.accelerator=cpu", "log.progress=false"]
     return composed("train", [*own, *overrides, *short, f"++paths.stsb={data / 'vectors'}"])
 
 
 def shortened(script: str, said: tuple[str, ...]) -> list[str]:
-    """A command's own words, but for those that need more than we have here, and more words."""
+    """Return the arguments of a command without those that need real data, and with short runs."""
     swept = ("experiment=", "seed=")  # of a sweep, the first
     own = [text.split(",")[0] if text.startswith(swept) else text for text in said]
     own = [text.replace("=/data/", "=data/") for text in own if not text.startswith(LEFT_OUT)]
@@ -149,13 +141,8 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
         own += [] if any(text.startswith("preset=") for text in own) else ["preset=laptop"]
         if any(text.startswith("experiment=ihmr/") for text in own):
             short = BODIES
-        return [
-            *own,
-            *short,
-            "trainer.devices=1",
-            "trainer.num_nodes=1",
-            "trainer.precision=32-true",
-        ]
+        one = ("trainer.devices=1", "trainer.num_nodes=1", "trainer.precision=32-true")
+        return [*own, *short, *one]
     if script == "speed":
         words = ["experiment=imdb_wiki/bmc", "preset=laptop", *short]
         listed = ",".join(f"'{text}'" for text in words)
@@ -177,36 +164,30 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
 
 
 def finished_run(named: str) -> str:
-    """Instead of the folder that a page names."""
+    """Train the run that a page refers to."""
     bodies = "/ihmr/" in named
     make, experiment = (tiny_bodies, "ihmr/spin") if bodies else (tiny, "imdb_wiki/bmc")
     done = run(make.config(Path("data"), Path("outputs"), experiment, "preset=laptop"))
     return f"run={done['folder']}"
 
 
-def same_as_before(here: Path, script: str, words: list[str]) -> bool:
-    """Whether another command was shortened to the same settings; the last word counts."""
-    settings = dict(word.partition("=")[::2] for word in words)
-    key = (str(here), script, repr(sorted(settings.items())))
-    before = key in RUN
-    RUN.add(key)
-    return before
+def different() -> dict[tuple[str, str], tuple[str, list[str]]]:
+    """Return the commands that differ once they are shortened; of a repeated setting, the last."""
+    found = {}
+    for _, script, arguments in sorted(commands()):
+        words = shortened(script, arguments)
+        settings = sorted(dict(word.partition("=")[::2] for word in words).items())
+        found.setdefault((script, repr(settings)), (script, words))
+    return found
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(("script", "said"), SHOWN, ids=lambda part: str(part))
-def test_a_command_runs(
-    script: str, said: tuple[str, ...], here: Path, monkeypatch: pytest.MonkeyPatch
-):
-    words = shortened(script, said)
-    if same_as_before(here, script, words):
-        return
+@pytest.mark.parametrize(
+    ("script", "words"), different().values(), ids=lambda part: str(part)[:100]
+)
+def test_a_command_runs(script: str, words: list[str], here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.chdir(here)
     words = [finished_run(text) if text.startswith("run=") else text for text in words]
     monkeypatch.setattr(sys, "argv", [script, *words])
     importlib.import_module(f"scripts.{script}").main()
-
-
-def test_what_is_not_run_is_there():
-    assert set(COMPOSED) <= {script for _, script, _ in commands()}

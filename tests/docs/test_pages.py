@@ -1,4 +1,4 @@
-"""What the documentation shows runs: the Python of every page, and the tutorial notebook."""
+"""The Python code of every page runs, and so does the tutorial; named files and classes exist."""
 
 import json
 import re
@@ -24,7 +24,7 @@ CLASSES = {
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch):
-    """Pages import `balanced_regression`: here it is this checkout's, whatever is installed."""
+    """Let `balanced_regression` be this checkout, whatever is installed."""
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "losses":
             monkeypatch.setitem(sys.modules, f"balanced_regression{name[len('losses') :]}", module)
@@ -59,7 +59,7 @@ def test_classes_that_a_page_names_exist(page: Path):
     assert not [name for name in named if not any(hasattr(lib, name) for lib in others)]
 
 
-def test_the_tutorial_runs_and_says_what_it_shows(capsys: pytest.CaptureFixture):
+def test_the_tutorial_runs_and_its_text_is_true(capsys: pytest.CaptureFixture):
     book = json.loads((DOCS / "tutorial.ipynb").read_text())
     names: dict = {"__name__": "tutorial"}
     for number, cell in enumerate(book["cells"]):

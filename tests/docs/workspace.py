@@ -1,6 +1,4 @@
-"""A folder as a user has it who runs the commands of the pages: tiny files in the real formats,
-under the names that the commands say.
-"""
+"""A folder with tiny files in the real formats, named as in the commands of the docs."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +17,7 @@ from tests.datasets.test_sources import write_mat as write_people
 from tests.models.test_smpl_pickle import write_like_chumpy
 from tests.scripts.test_compare_released import write_clone
 
-OTHER_BODIES = {  # of the training sets: the file, the fits, the folder of the images
+OTHER_BODIES = {  # file of a training set: (fits, folder of images)
     "mpi_inf_3dhp_train": ("mpi-inf-3dhp", "mpi_inf_3dhp"),
     "lsp_dataset_original_train": ("lsp-orig", "lsp_dataset_original"),
     "hr-lspet_train": ("lspet", "hr-lspet"),
@@ -28,7 +26,7 @@ OTHER_BODIES = {  # of the training sets: the file, the fits, the folder of the 
 
 
 def write(folder: Path, faces: Path, rooms: Path, bodies: Path) -> Path:
-    """The folder to be in, and beside it a clone; the datasets are in data/."""
+    """Return the working folder, with datasets in data/ and a clone next to it."""
     here, data = folder / "checkout", folder / "checkout" / "data"
     data.mkdir(parents=True)
     for name in ("imdb_wiki", "wiki", "utkface"):
@@ -64,7 +62,7 @@ def write(folder: Path, faces: Path, rooms: Path, bodies: Path) -> Path:
 
 
 def write_other_bodies(data: Path) -> None:
-    """The sets of SPIN that are not drawn, each the drawn COCO under another name."""
+    """Link SPIN's other training sets to the generated COCO."""
     ihmr = data / "ihmr"
     assert "coco_2014_train" in SETS
     for file, (fits, images) in OTHER_BODIES.items():
@@ -76,7 +74,7 @@ def write_other_bodies(data: Path) -> None:
 
 
 def write_tables(here: Path) -> None:
-    """Files of labels, and folders of tables."""
+    """Write files of labels, and folders of tables."""
     rng = np.random.default_rng(0)
     lines = [",".join(f"{x:.3f}" for x in row) for row in rng.gamma(2.0, size=(60, 3))]
     (here / "labels.csv").write_text("\n".join(["age", *(line.split(",")[0] for line in lines)]))
@@ -87,7 +85,7 @@ def write_tables(here: Path) -> None:
 
 
 def write_pairs(folder: Path) -> None:
-    """stsb.npz, as scripts/prepare_stsb.py makes it."""
+    """Write stsb.npz as scripts/prepare_stsb.py does."""
     folder.mkdir()
     rng, arrays = np.random.default_rng(0), {}
     for split in FILES:
@@ -97,7 +95,7 @@ def write_pairs(folder: Path) -> None:
 
 
 def write_sentences(folder: Path) -> None:
-    """Pairs with their scores, and a vector of each sentence."""
+    """Write pairs of sentences with scores, and a vector for each sentence."""
     folder.mkdir(parents=True)
     known = []
     for split, name in FILES.items():
