@@ -162,11 +162,8 @@ OLD: list[tuple[Any, str, Any]] = [  # (owner, name, replacement)
 
 
 def commit(root: Path) -> str | None:
-    """Return the commit of a clone if git finds one."""
-    command = ["git", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        top, commit = done.stdout.split()
-    except (OSError, subprocess.CalledProcessError, ValueError):
+    """Return the commit of a clone, or None if the folder is not a clone of git."""
+    if not (root / ".git").exists():
         return None
-    return commit if Path(top).resolve() == root.resolve() else None
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None

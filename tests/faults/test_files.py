@@ -1,7 +1,6 @@
-"""Damaged, stale and missing files: the error names them, and its advice works.
+"""Damaged, missing and stale files of runs: they are noticed, and the advice of the error works.
 
-Damage of packed stores and cached features: tests/datasets/io/test_store.py and
-tests/engine/features.
+Damaged images, CSVs, packed stores and cached features: tests/datasets and tests/engine/features.
 """
 
 from collections.abc import Callable
@@ -13,11 +12,14 @@ import torch
 from tests.faults.bench import STAGE2, Bench, assert_refused, read_metrics
 
 quick = pytest.mark.quick
-METRICS = {"cut": '{"metrics": {', "null": "null", "{}": "{}", "empty": "", "a list": "[1]"}
 
 
 def kept(share: float) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+
+
+def containing(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text)
 
 
 def changed_byte(path: Path) -> None:
@@ -26,76 +28,45 @@ def changed_byte(path: Path) -> None:
     path.write_bytes(data)
 
 
-CHECKPOINTS = {
-    "empty": kept(0.0),
-    "kept to 30%": kept(0.3),
-    "kept to 90%": kept(0.9),
-    "with a changed byte": changed_byte,
-    "gone": Path.unlink,
-}
+def gone(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+METRICS = [containing(text) for text in ('{"metrics": {', "null", "{}", "", "[1]")]
+CHECKPOINT = [kept(0.0), kept(0.3), kept(0.9), changed_byte, gone]
+OTHERS = ("predictions.npz", "config.yaml", "identity.json", "train.log", "lock")
+DAMAGE = [
+    *(("metrics.json", number, change) for number, change in enumerate(METRICS)),
+    *(("checkpoints/last.pt", number, change) for number, change in enumerate(CHECKPOINT)),
+    *(("checkpoints/best.pt", number, change) for number, change in enumerate(CHECKPOINT)),
+    *((name, 0, gone) for name in OTHERS),
+]
 
 
 @pytest.mark.parametrize(
-    "text",
-    [pytest.param(METRICS[name], id=name, marks=[quick] * (name == "cut")) for name in METRICS],
-)
-def test_damaged_metrics(text: str, bench: Bench):
-    folder = bench.finished_run()
-    before = read_metrics(folder)
-    (folder / "metrics.json").write_text(text)
-    assert_recomputed(bench, folder, before)
-
-
-@pytest.mark.parametrize(
-    ("file", "damage"),
+    ("file", "change"),
     [
-        pytest.param(file, name, marks=[quick] * (file == "best.pt" and name == "kept to 30%"))
-        for file in ("last.pt", "best.pt")
-        for name in CHECKPOINTS
+        pytest.param(
+            file,
+            change,
+            id=f"{file} {number}",
+            marks=[quick] * ((file, number) in [("metrics.json", 0), ("checkpoints/best.pt", 1)]),
+        )
+        for file, number, change in DAMAGE
     ],
 )
-def test_damaged_checkpoint(file: str, damage: str, bench: Bench):
-    folder = bench.finished_run()
-    before = read_metrics(folder)
-    (folder / "metrics.json").unlink()
-    CHECKPOINTS[damage](folder / "checkpoints" / file)
-    assert_recomputed(bench, folder, before)
-
-
-@pytest.mark.parametrize(
-    "file", ["predictions.npz", "config.yaml", "identity.json", "train.log", "lock"]
-)
-def test_missing_file(file: str, bench: Bench):
-    folder = bench.finished_run()
-    before = read_metrics(folder)
-    (folder / "metrics.json").unlink()
-    (folder / file).unlink(missing_ok=True)
-    assert_recomputed(bench, folder, before)
-
-
-def assert_recomputed(bench: Bench, folder: Path, before: dict[str, float]) -> None:
+def test_damaged_file_of_a_run(file: str, change: Callable[[Path], object], bench: Bench):
     """The command recomputes the run or advises rerun=true, which gives the same metrics."""
+    folder = bench.finished_run()
+    before = read_metrics(folder)
+    if file != "metrics.json":  # a finished run reads no other file
+        (folder / "metrics.json").unlink()
+    change(folder / file)
     done = bench.train()
     if done.returncode:
         assert_refused(done, "rerun=true")
     assert bench.train("rerun=true").returncode == 0
     assert read_metrics(folder) == before
-
-
-IMAGES: dict[str, Callable[[Path], object]] = {
-    "empty": lambda path: path.write_bytes(b""),
-    "cut in its header": lambda path: path.write_bytes(path.read_bytes()[:30]),
-    "text": lambda path: path.write_text("no image"),
-    "gone": lambda path: path.unlink(),
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "a link to another file": lambda path: (path.unlink(), path.symlink_to("/etc/hosts")),
-}
-
-
-@pytest.mark.parametrize("damage", IMAGES)
-def test_damaged_image(damage: str, bench: Bench):
-    IMAGES[damage](bench.faces / "train0.jpg")
-    assert_refused(bench.train(), "train0.jpg")
 
 
 def test_damaged_table_in_the_report(bench: Bench):
@@ -105,18 +76,14 @@ def test_damaged_table_in_the_report(bench: Bench):
     assert_refused(done, "imdb_wiki_mini.json", "emove")
 
 
-def replace_images(bench: Bench) -> None:
-    for name in ("train0.jpg", "test0.jpg"):
-        (bench.faces / name).write_bytes((bench.faces / "train1.jpg").read_bytes())
-
-
 @pytest.mark.parametrize(
     "settings", [pytest.param((), marks=quick), STAGE2], ids=["run", "features"]
 )
 def test_replaced_images_are_noticed(settings: tuple[str, ...], bench: Bench, fresh: Bench):
     before = bench.metrics(*settings)
-    replace_images(bench)
-    replace_images(fresh)
+    for folder in (bench.faces, fresh.faces):
+        for name in ("train0.jpg", "test0.jpg"):
+            (folder / name).write_bytes((folder / "train1.jpg").read_bytes())
     done = bench.train(*settings)
     assert done.returncode == 0
     assert "images" in done.stderr
@@ -134,11 +101,3 @@ def test_a_changed_stage_1_is_noticed(bench: Bench):
     assert done.returncode == 0
     assert "stage 1 changed" in done.stderr
     assert bench.metrics(*STAGE2) != before
-
-
-def test_resuming_from_another_run_does_not_change_the_plain_run(bench: Bench, fresh: Bench):
-    expected = fresh.metrics("trainer.epochs=4")
-    fresh.metrics("seed=1")
-    (path,) = fresh.outputs.glob("imdb_wiki/vanilla/*/seed1-*/checkpoints/last.pt")
-    other = bench.metrics("trainer.epochs=4", f"resume={path}")
-    assert bench.metrics("trainer.epochs=4") == expected != other

@@ -3,7 +3,6 @@
 import functools
 import json
 import random
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -15,15 +14,13 @@ import pytest
 import torch
 
 from datasets.ages import AgeDataset
-from models.regressor import Smoothing
-from tests.engine.tiny import TinyNet, write_faces
+from tests.engine.tiny import write_faces
 from tests.faults.bench import TINY, Bench
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MOMENTS = 30  # at which each script is killed
 TRIES = 20  # until a moment falls between the first checkpoint and the end
 TABLE = "imdb_wiki_sigma"  # four runs on one stage 1
-TRACE = "at_work"  # exists once a model is used
 CHANGING = ("meta", "seconds", "cpu_seconds", "folder", "sha256", "checksum", "run_seconds")
 SYNTHETIC = (
     *("seeds=1", "epochs=20", "columns=[normal_high]", "methods=[Vanilla,GAI,BMC]"),
@@ -61,29 +58,6 @@ def reproduce(bench: Bench) -> list[str]:
     return [f"table=[synthetic,{TABLE}]", "data=real", f"synthetic={synthetic}", *others, "jobs=1"]
 
 
-class Traced(TinyNet):
-    """A model that writes a file when it is used."""
-
-    def __init__(
-        self, trace: str, outputs: int = 1, head: None = None, smoothing: Smoothing | None = None
-    ):
-        super().__init__(outputs, smoothing=smoothing)
-        self.trace = Path(trace)
-
-    def features(self, x: torch.Tensor) -> torch.Tensor:
-        self.trace.touch()
-        return super().features(x)
-
-
-def finished(bench: Bench) -> None:
-    shutil.rmtree(bench.data)
-    write_faces(bench.data, other=300)
-    trace = bench.folder / TRACE
-    done = bench.train(f"model._target_={__name__}.Traced", f"+model.trace={trace}")
-    assert done.returncode == 0, done.stderr
-    trace.unlink()
-
-
 def evaluate(bench: Bench) -> list[str]:
     folder = next(bench.outputs.rglob("metrics.json")).parent
     return [f"run={folder}", "accelerator=cpu", "trust=[tests]", "batch_size=1"]
@@ -99,9 +73,7 @@ SCRIPTS = {
         has("last.pt"),
         ("metrics.json", "predictions.npz", "best.pt"),
     ),
-    "evaluate": Script(
-        evaluate, lambda bench: (bench.folder / TRACE).exists(), ("evaluation_*.json",), finished
-    ),
+    "evaluate": Script(evaluate, lambda bench: True, ("evaluation_*.json",), Bench.finished_run),
     "prepare_age": Script(
         lambda bench: ["source=imdb_wiki", f"root={bench.outputs}/imdb_wiki", "pack=16"],
         has("imdb_wiki_16.*"),

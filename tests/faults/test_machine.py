@@ -1,4 +1,4 @@
-"""Full disks, links, read-only folders, missing locks and GPUs, wrong clocks, killed ranks."""
+"""Full disks, links, read-only folders, missing locks, wrong clocks and killed ranks."""
 
 import ctypes
 import errno
@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.engine.tiny import write_faces
 from tests.faults.bench import STAGE2, Bench, assert_refused, read_metrics
@@ -39,12 +38,6 @@ def test_full_disk_while_features_are_cached(limit: int, bench: Bench):
     if done.returncode:
         assert_refused(done, "could not be written")
     assert bench.train(*STAGE2).returncode == 0
-
-
-@pytest.mark.parametrize("limit", [3000, pytest.param(9000, marks=quick)])
-def test_full_disk_while_packing(limit: int, bench: Bench):
-    assert_refused(bench.run("prepare_age", *bench.packing, limit=limit), "imdb_wiki_16")
-    assert bench.run("prepare_age", *bench.packing).returncode == 0
 
 
 def without_capabilities() -> None:
@@ -160,36 +153,10 @@ def test_all_rows_of_a_table_fail(bench: Bench):
         assert word in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        pytest.param(["paths.data=nowhere"], ["imdb_wiki.csv", "prepare_age"], marks=quick),
-        (["optim.optimizer.lr=1e6"], ["optim.optimizer.lr"]),
-        (["trainer.devices=0"], ["devices"]),
-        (["trainer.devices=-1"], ["devices"]),
-        (["trainer.devices=4", "trainer.epoch_size=3"], ["4 devices"]),
-    ],
-    ids=lambda value: value[0],
-)
-def test_training_that_cannot_be(settings: list[str], words: list[str], bench: Bench):
-    assert_refused(bench.train(*settings), *words)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is visible")
-def test_no_gpu(bench: Bench):
-    assert_refused(bench.train("trainer.accelerator=gpu"), "GPU")
-
-
 @quick
 def test_both_failed_jobs_of_a_sweep_are_named(bench: Bench):
     done = bench.run("train", "--multirun", *bench.tiny("paths.data=nowhere,neverwhere"))
     assert_refused(done, "nowhere/imdb_wiki", "neverwhere/imdb_wiki")
-
-
-def test_empty_shot_group(bench: Bench):
-    done = bench.train("log.show=[bmae,bmae_many]")
-    assert done.returncode == 0
-    assert "-" in done.stdout
 
 
 def test_a_rank_without_samples_to_evaluate(bench: Bench):
