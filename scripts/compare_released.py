@@ -30,7 +30,8 @@ def main(cfg: DictConfig) -> None:
     GlobalHydra.instance().clear()  # the comparisons compose configs
     torch.manual_seed(0)
     start = time.perf_counter()
-    lines, skipped = compare(cfg.repositories, cfg.only, {"nyud2": cfg.nyud2})
+    clones = {key: cfg[key] for key in cfg.repositories}
+    lines, skipped = compare(cfg.repositories, clones, cfg.only, {"nyud2": cfg.nyud2})
     wrong = [line for line in lines if line["verdict"].startswith(("DIFFERENT", "FAILED"))]
     table = Table("repository", *COLUMNS)
     for line in lines:
@@ -41,9 +42,8 @@ def main(cfg: DictConfig) -> None:
         print(f"skipped: {reason}")
     print(f"{len(lines)} quantities, {len(wrong)} of them not explained")
     if cfg.publish:
-        given = [repository for repository in cfg.repositories.values() if repository.clone]
-        clones = {repository.url: commit(Path(repository.clone)) for repository in given}
-        meta = {**provenance.meta(time.perf_counter() - start), "clones": clones}
+        commits = {cfg.repositories[k].url: commit(Path(v)) for k, v in clones.items() if v}
+        meta = {**provenance.meta(time.perf_counter() - start), "clones": commits}
         publish(lines, skipped, meta, ROOT)
     if wrong:
         raise SystemExit(1)

@@ -29,17 +29,19 @@ COLUMNS = ("quantity", "largest difference", "rounding explains", "verdict")
 
 def compare(
     repositories: Mapping[str, Any],
+    clones: Mapping[str, str | Path | None],
     only: str | None = None,
     data: Mapping[str, str | None] | None = None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a line for each quantity, and a sentence for everything that was skipped.
 
-    repositories: {key: {url, clone, parts}}; a part is a module of scripts/released/.
+    repositories: {key: {url, parts}}; a part is a module of scripts/released/.
+    clones: {key: folder or None}.
     data: {name: folder} of real data, which a check finds under that name in its work folder.
     """
     lines, skipped = [], []
-    for repository in repositories.values():
-        name, clone = repository["url"], repository["clone"]
+    for key, repository in repositories.items():
+        name, clone = repository["url"], clones[key]
         if clone is None:
             skipped.append(f"{name}: no clone given")
             continue
@@ -47,9 +49,9 @@ def compare(
             title = f"{part}.{check.__name__}"
             try:
                 with tempfile.TemporaryDirectory() as work, old_environment():
-                    for key, folder in (data or {}).items():
+                    for link, folder in (data or {}).items():
                         if folder is not None:
-                            (Path(work) / key).symlink_to(Path(folder).resolve())
+                            (Path(work) / link).symlink_to(Path(folder).resolve())
                     for quantity, ours, theirs in check(Path(clone), Path(work)):
                         lines.append({"repository": name, **line(part, quantity, ours, theirs)})
             except Missing as error:

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from datasets import depth as maps
-from engine.cli import targets
 from engine.training import build
 from losses import GaussianMixture
 from metrics import DepthMetrics, depth_report
 from scripts.released.clones import Clone
-from scripts.released.inputs import Quantities, checkpoint, official, settings
+from scripts.released.inputs import Quantities, checkpoint, official, settings, task
 
 FIRST = maps.FIRST_BIN
 ARGS = {  # defaults of their command line
@@ -117,9 +116,8 @@ def steps(root: Path, work: Path) -> Quantities:
         with mock.patch.object(script, "F", nn.functional, create=True):
             script.train(batch, None, theirs, optimizer, 0, writer, criterion)
         cfg, own = official(f"nyud2/{row}"), Map(start)
-        loss, weights = build._loss(cfg, *labels(counts))
-        task = targets.make(cfg.task, model=own, loss=loss, weights=weights)
-        value, _ = task({"input": torch.zeros(2), "target": depth, "meta": {}})
+        whole = task(cfg, own, *labels(counts))
+        value, _ = whole({"input": torch.zeros(2), "target": depth, "meta": {}})
         value.backward()
         yield f"{row}, training step: loss", value, logged[0]
         yield f"{row}, training step: gradient to the map", own.map.grad, theirs.map.grad
@@ -191,11 +189,10 @@ def network(root: Path, work: Path) -> Quantities:
     script.save_checkpoint(state, 3, np.float64(error), measured, "checkpoint.pth.tar")
     title = "depth network from a checkpoint of their save_checkpoint"
     yield from checkpoint(title, work / "checkpoint.pth.tar", "nyud2", images, theirs)
-    cfg = official("nyud2/vanilla")
-    task = targets.make(cfg.task, model=model, loss=build._loss(cfg, *labels(np.ones(100)))[0])
+    whole = task(official("nyud2/vanilla"), model, *labels(np.ones(100)))
     report = DepthMetrics()
     with torch.no_grad():
-        report.update(task.predict({"input": images, "target": depth}), depth, masks)
+        report.update(whole.predict({"input": images, "target": depth}), depth, masks)
     own = report.compute()
     title = "their test loop on their network: rmse, mae, delta1"
     names = ("RMSE", "MAE", "DELTA1")

@@ -12,10 +12,11 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
 from engine.runs.run import composed
+from engine.training import build
 from models import released
 from scripts.released.clones import Clone
 
@@ -30,6 +31,15 @@ def age_clone(root: Path, folder: str = "imdb-wiki-dir") -> Clone:
 def official(experiment: str, *overrides: str) -> Any:
     """Return our config of an experiment with the released settings."""
     return composed("train", [f"experiment={experiment}", "preset=official", *overrides])
+
+
+def task(cfg: Any, model: Any, labels: np.ndarray, counts: Any = None) -> Any:
+    """Return our task with another model than that of the config."""
+    with open_dict(cfg):
+        cfg.model = {"_target_": "torch.nn.Identity"}
+    made: Any = build.task(cfg, labels, counts=counts)
+    made.model = model
+    return made
 
 
 def ages(count: int = 4000, oldest: int = 120, seed: int = 0) -> np.ndarray:

@@ -47,7 +47,8 @@ def write_clone(folder: Path, scale: float = 1.0, more: str = "") -> Path:
 
 
 def compared(clone: Path | None, only: str = CHECK) -> tuple[list[dict[str, Any]], list[str]]:
-    return compare({"one": {"url": "someone/losses", "clone": clone, "parts": ["age"]}}, only)
+    repositories = {"one": {"url": "someone/losses", "parts": ["age"]}}
+    return compare(repositories, {"one": clone}, only)
 
 
 @pytest.mark.parametrize(("scale", "verdict"), [(1.0, "equal"), (1.001, "DIFFERENT")])

@@ -20,15 +20,13 @@ from datasets import crops, ihmr
 from datasets.crops import View
 from datasets.io.arrays import read_npz
 from engine.benchmarks.bodies.metrics import BodyMetrics
-from engine.cli import targets
 from engine.runs.run import composed
-from engine.training import build
 from metrics import pa_mpjpe
 from models import released
 from models.rotations import axis_angle_from_matrix, matrix_from_6d, matrix_from_axis_angle
 from models.smpl import EVALUATED, JOINT_MAP, SELECTED, SMPL, project, read_body
 from scripts.released.clones import MISC, Clone
-from scripts.released.inputs import Quantities
+from scripts.released.inputs import Quantities, task
 from synthetic.mini.bodies import write_bodies
 
 PAPER = ["experiment=ihmr/spin_rt", "preset=paper"]
@@ -149,18 +147,17 @@ def task_of(overrides: list[str], folder: Path) -> tuple[Any, Tensor, Tensor]:
     pose = matrices(poses(12, seed=2)).flatten(1)
     shape = true["shape"] + 0.3 * torch.randn(12, 10, generator=generator)
     camera = torch.tensor([0.9, 0.0, 0.1]) + 0.1 * torch.rand(12, 3, generator=generator)
-    loss = build._loss(cfg, true["pose"].numpy(), None)[0]
-    task = targets.make(cfg.task, model=nn.Identity(), loss=loss)
-    return task, torch.cat([pose, shape, camera], 1), target
+    own = task(cfg, nn.Identity(), true["pose"].numpy())
+    return own, torch.cat([pose, shape, camera], 1), target
 
 
 def losses(root: Path, work: Path) -> Quantities:
     """The terms of SPIN's loss, which `preset=paper` keeps."""
     clone, folder = spin_clone(root), write_body(work)
     trainer = clone.load("train.trainer").Trainer
-    task, pred, target = task_of(PAPER, folder)
+    own, pred, target = task_of(PAPER, folder)
     true = ihmr.split_target(target)
-    parts = task.unweighted(pred, {"target": target})
+    parts = own.unweighted(pred, {"target": target})
     pose, shape, camera = pred.split((216, 10, 3), 1)
     joints = SMPL(folder)(pose.unflatten(1, (24, 3, 3)), shape)[1]
     itself = SimpleNamespace(
