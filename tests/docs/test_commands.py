@@ -9,7 +9,6 @@ from hydra import compose, initialize_config_dir
 
 from engine import CONFIGS, ROOT
 from engine.tables.reproduce import for_runs
-from scripts.command import freed
 from scripts.diagnose import positional
 from tests.docs.test_add_a_dataset import PAGE
 
@@ -46,7 +45,8 @@ def test_there_are_commands():
 def test_a_command_composes(page: str, script: str, said: tuple[str, ...]):
     path = CONFIGS / config_of(script)
     plain = [a.split(",")[0] if a.startswith(("experiment=", "seed=")) else a for a in said]
-    plain = [freed(a, "paths" if script == "reproduce" else "") for a in plain]
+    if script == "reproduce":  # as scripts/command.py does
+        plain = [f"++{a}" if a.startswith("paths.") else a for a in plain]
     with initialize_config_dir(str(path.parent), version_base="1.3"):
         assert compose(path.name, [a.replace("...", "x") for a in plain])
 
@@ -56,5 +56,4 @@ def test_the_folder_of_a_dataset_has_one_setting():
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             assert compose(name, [more, "paths.imdb_wiki=/x"]).dataset.root == "/x"
     with initialize_config_dir(str(CONFIGS / "reproduce"), version_base="1.3"):
-        said = freed("paths.imdb_wiki=/x", "paths")
-        assert "++paths.imdb_wiki=/x" in for_runs(compose("default", [said]))
+        assert "++paths.imdb_wiki=/x" in for_runs(compose("default", ["++paths.imdb_wiki=/x"]))
