@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +52,24 @@ def test_imports_point_one_way(folder: str):
 
 def test_exceptions_are_needed():
     assert all(package in imported(ROOT / path) for path, package in EXCEPTIONS)
+
+
+@pytest.mark.parametrize("folder", [folder for folder in FOLDERS if folder != "losses"])
+def test_files_are_short(folder: str):
+    lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py")}
+    assert not {name(path): length for path, length in lengths.items() if length > 250}
+
+
+def test_folders_are_small():
+    """Except scripts, which has one entry point per command."""
+    counts = Counter(path.parent for path in SOURCES if path.parent != ROOT / "scripts")
+    assert not {name(folder): count for folder, count in counts.items() if count > 12}
+
+
+@pytest.mark.parametrize("folder", ["datasets", "metrics", "models", "scripts", "synthetic"])
+def test_docstrings_start_with_a_verb_or_a_noun(folder: str):
+    texts = [path.read_text() for path in (ROOT / folder).rglob("*.py")]
+    assert not [line for text in texts for line in re.findall(r'"""What .*', text)]
 
 
 def holding(pattern: str) -> list[str]:
