@@ -69,7 +69,8 @@ class DivergenceCheck:
         self.check_loss()
         likelihood = getattr(self.task.loss, "likelihood", None)
         # A sigma that is estimated from the first batches is NaN until then.
-        checked = self.task.model if getattr(likelihood, "looks", 0) else self.task
+        waiting = likelihood is not None and likelihood.attempts > 0
+        checked = self.task.model if waiting else self.task
         parameters = dict(checked.named_parameters())
         finite = torch.stack([p.detach().isfinite().all() for p in parameters.values()])
         if not finite.all():
