@@ -1,1 +1,1 @@
-"""How fast the code is, beside the textbook's way."""
+"""Speed of the code against the obvious alternatives: see configs/speed.yaml."""
