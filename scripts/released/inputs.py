@@ -36,7 +36,7 @@ def official(experiment: str, *overrides: str) -> Any:
 def task(cfg: Any, model: Any, labels: np.ndarray, counts: Any = None) -> Any:
     """Return our task with another model than that of the config."""
     with open_dict(cfg):
-        cfg.model = {"_target_": "torch.nn.Identity"}
+        cfg.model, cfg.trust = {"_target_": "torch.nn.Identity"}, ["torch.nn"]
     made: Any = build.task(cfg, labels, counts=counts)
     made.model = model
     return made
