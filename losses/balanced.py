@@ -15,7 +15,7 @@ N: samples; D: label dimensions; W: the likelihood's width.
 import math
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ class BalancedLoss(nn.Module):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
             pred, target = self.likelihood.as_rows(pred, target)
             target, weight = check_samples(pred, target, weight)
-            likelihood = self.likelihood
+            likelihood: Any = self.likelihood
             auto = likelihood.started(pred, target, weight) if likelihood.attempts else NOTHING
             with auto:
                 if pred.numel() > SMALL and type(self) is BalancedLoss:

@@ -28,6 +28,11 @@ def is_readable(x: Tensor) -> bool:
     return _functorch.get_dynamic_layer_stack_depth() == 0
 
 
+def double(x: Tensor) -> Tensor:
+    """Return x in float64, where the device has it."""
+    return x if x.device.type == "mps" else x.double()
+
+
 def check_samples(
     pred: Tensor, target: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
@@ -81,3 +86,15 @@ def gather(local: Tensor) -> Tensor:
 def samples(values: Tensor, weight: Tensor | None) -> Tensor:
     """Return values (N, D) with NaN where the weight (N,) is 0: no sample of p_train."""
     return values if weight is None else values.where((weight > 0)[:, None], math.nan)
+
+
+def residuals(
+    pred: Tensor, target: Tensor, weight: Tensor | None, all_ranks: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the residuals (N, D) around their mean, NaN for samples that are not finite or have
+    no weight, and whether there are at least two others.
+    """
+    residual = samples((target - pred).float(), weight)
+    residual = residual.where(residual.isfinite().all(-1, keepdim=True), math.nan)
+    residual = gather(residual) if all_ranks else residual
+    return residual - residual.nanmean(0), (~residual[:, 0].isnan()).sum() > 1

@@ -1,6 +1,6 @@
 """Theorem 1 for gradient boosting: the custom objective of LightGBM and XGBoost.
 
-With the log-evidence f(p) = log E_{y' ~ p_train}[ p_bal(y' | p) ] of a prediction p, a row's loss
+With the log-evidence f(p) = log E_{y' ~ p_train}[ p_bal(y' | p) ] of a prediction p, the loss is
 
     l(p) = -log p_bal(y | p) + f(p),    l'(p) = -(log p_bal)'(y | p) + f'(p)
 
@@ -14,20 +14,19 @@ So the loss is convex in p, but flat where p leaves the labels, V -> 0, and ther
 
     h(p) = max( k + f''(p),  eta / 2 * L ),    k = 1 / scale^2,    L = the largest k + f''
 
-k is the largest second derivative of a Gaussian's or Huber's -log p_bal, and stands for the kink of
-Laplace's; for a Gaussian, k + f'' is l'' itself. Why this converges: a leaf moves its n rows by
+k is the largest second derivative of a Gaussian's or Huber's -log p_bal, and replaces the kink of
+Laplace's; for a Gaussian, k + f'' is l'' itself. Why this converges: a leaf moves its n samples by
 d = -eta G / H, with G = sum l' and H = sum h. By Taylor's theorem their loss changes by at most
 
     d G + d^2 n L / 2 = -eta G^2 / H * (1 - eta n L / 2 H) <= 0,  since H >= eta / 2 * n L.
 
-So up to the learning rate eta that was given no tree makes the training loss worse. (The kinks of a
-Laplace likelihood are outside of Taylor's theorem: there, as with any L1 loss, predictions settle
-within eta * scale.)
+So up to the given learning rate eta no tree increases the training loss. (A Laplace likelihood has
+kinks: there, as with any L1 loss, predictions settle within eta * scale.)
 
 All is multiplied by scale^2: with a flat prior and Gaussian noise the gradient is p - y and the
-Hessian 1, as in both libraries, and what suits their L2 (min_child_weight, reg_lambda) suits this.
+Hessian 1, as in both libraries, so settings for their L2 loss (min_child_weight, reg_lambda) apply.
 
-N: rows; D: label dimensions.
+N: samples; D: label dimensions.
 """
 
 import copy
@@ -41,9 +40,8 @@ from scipy.interpolate import CubicHermiteSpline, CubicSpline
 from torch import Tensor
 
 from .likelihoods import Likelihood, Location
-from .priors import Batch, Prior
+from .priors import Batch, Prior, log_evidence_slopes
 
-ROWS = 4096  # worked on together: nothing of size N x (labels of the prior) is made
 PROBES = 257  # predictions between the smallest and the largest label, where L is looked for
 NODES = (1 << 11, 1 << 13, 1 << 15)  # of a curve that is computed once and read in every round
 TOLERANCE = 5e-11  # of what is read, in units of the scale; otherwise nothing is read
@@ -223,32 +221,6 @@ class Curve:
     def read(self, p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         first, second = (torch.from_numpy(f(p.numpy())) for f in (self.first, self.second))
         return first, second, torch.tensor([self.largest], dtype=p.dtype)
-
-
-def log_evidence_slopes(
-    likelihood: Likelihood, prior: Prior, pred: Tensor
-) -> tuple[Tensor, Tensor]:
-    """(N, D) -> the first and the second derivatives of the log-evidence, along each dimension,
-    (N, D) each; exact, in the precision of pred.
-    """
-    parts = [_slopes(likelihood, prior, rows) for rows in pred.split(ROWS)]
-    return torch.cat([first for first, _ in parts]), torch.cat([second for _, second in parts])
-
-
-def _slopes(likelihood: Likelihood, prior: Prior, pred: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
-        x = pred.clone().requires_grad_()
-        value = prior.log_evidence(likelihood, x, pred)
-        if not value.requires_grad:  # a flat prior
-            return torch.zeros_like(pred), torch.zeros_like(pred)
-        (first,) = torch.autograd.grad(value.sum(), x, create_graph=True)
-        if not first.requires_grad:
-            return first, torch.zeros_like(pred)
-        columns = [
-            torch.autograd.grad(first[:, d].sum(), x, retain_graph=True)[0][:, d]
-            for d in range(x.shape[-1])
-        ]
-    return first.detach(), torch.stack(columns, -1)
 
 
 def is_real(value: Any) -> bool:

@@ -1,12 +1,12 @@
-"""A scale for every row: the model puts out how sure it is of each label.
+"""A scale for every sample: the model predicts the uncertainty of each label.
 
     pred (N, 2 D) = (mean, r)        scale = s * span^tanh(r)
 
-Theorem 1 asks nothing new of it: the evidence of a row is that of its own scale. The scale is
-bounded on both sides, because mean and scale can run away together: a row that is said to know
-nothing has the prior's mean as its evidence's, wherever its mean goes.
+Theorem 1 applies unchanged: the evidence of a sample uses its scale. The scale is bounded on both
+sides, because mean and scale can diverge together: with a very large scale the evidence does not
+depend on the mean.
 
-N: rows; D: label dimensions; K: atoms, components.
+N: samples; D: label dimensions; K: atoms, components.
 """
 
 import math
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Heteroscedastic(Likelihood):
-    """`shape` (Gaussian, Laplace or Huber) with a scale of each row's own, between s / span and
-    s * span around the shape's scale s, which is fixed.
+    """`shape` (Gaussian, Laplace or Huber) with one scale per sample, between s / span and s * span
+    for the shape's fixed scale s.
 
     Example:
         >>> loss = BalancedLoss(Heteroscedastic(Gaussian(sigma=8.0)), prior)
@@ -33,11 +33,10 @@ class Heteroscedastic(Likelihood):
         super().__init__()
         if not isinstance(shape, Location) or shape.learned or shape.attempts:
             raise ValueError(
-                "shape is a Gaussian, Laplace or Huber of a fixed scale, as the rows have their "
-                f"own; got {shape}"
+                f"shape must be a Gaussian, Laplace or Huber with a fixed scale, got {shape}."
             )
         if not (math.isfinite(span) and span >= 1):
-            raise ValueError(f"span is a factor of at least 1 around the scale, got {span}")
+            raise ValueError(f"span must be a factor of at least 1, got {span}.")
         self.shape, self.span = shape, float(span)
 
     def width(self, dims: int) -> int:
@@ -66,7 +65,7 @@ class Heteroscedastic(Likelihood):
         return mean, self.shape.scale_for(mean) * torch.exp(math.log(self.span) * torch.tanh(r))
 
     def log_norm(self, pred: Tensor) -> Tensor:
-        """At the shape's own scale; a row's is part of its density."""
+        """At the shape's scale; a sample's scale is part of its density."""
         return self.shape.log_norm(self.decode(pred))
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
@@ -89,9 +88,9 @@ class Heteroscedastic(Likelihood):
         mean, scale = self.mean_and_scale(pred)
         if type(self.shape) is not Gaussian or mean.shape[-1] > 1:
             raise ValueError(
-                "GaussianMixture has a closed form for a scale of each row only with a Gaussian in "
-                f"one dimension, got {type(self.shape).__name__} in {mean.shape[-1]}; use "
-                "Bins or Batch()."
+                "GaussianMixture has a closed form for one scale per sample only with a Gaussian "
+                f"in one dimension, got {type(self.shape).__name__} in {mean.shape[-1]}; use Bins "
+                "or Batch()."
             )
         variance = mixture.covariances[:, 0, 0].to(mean) + scale.square()  # (N, K)
         square = (mean - mixture.means[:, 0].to(mean)).square() / variance

@@ -1,22 +1,21 @@
 """p_bal(y | x; theta): the distribution of a label, given a model's output.
 
-A likelihood defines how many numbers the model outputs per label (`width`), the log-density of a
-label (`log_prob`), the point prediction (`decode`), and the averages over a label prior that
-Theorem 1 needs: over single labels (`log_evidence_atoms`) and, where a closed form exists, over a
-mixture of Gaussians (`log_evidence_mixture`).
+A likelihood defines the number of model outputs per label (`width`), the log-density of a label
+(`log_prob`), the point prediction (`decode`), and the averages of Theorem 1 over single labels
+(`log_evidence_atoms`) and, in closed form, over Gaussians (`log_evidence_mixture`).
 
 N: samples; D: label dimensions; W = width(D): model outputs per sample; K: atoms, components.
 """
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
-from .batches import gather, is_readable, is_transformed, samples
+from .batches import double, is_readable, is_transformed, residuals
 
 if TYPE_CHECKING:
     from .mixture import GaussianMixture
@@ -49,16 +48,9 @@ class Likelihood(nn.Module):
         if pred.ndim != 2 or pred.shape != target.shape:
             raise ValueError(
                 f"{type(self).__name__} expects pred and target of one shape (N, D), got pred "
-                f"{tuple(pred.shape)} and target {tuple(target.shape)}; reshape both, e.g. "
-                "pred.reshape(-1, 1), target.reshape(-1, 1)."
+                f"{tuple(pred.shape)} and target {tuple(target.shape)}; reshape both to (N, D)."
             )
         return pred, target
-
-    def started(
-        self, pred: Tensor, target: Tensor, weight: Tensor | None
-    ) -> AbstractContextManager:
-        """Context of a batch's loss while `attempts` > 0: sets parameters from the batch."""
-        return nullcontext()
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         """(N, D), (N, W) -> (N,)."""
@@ -101,9 +93,8 @@ class Location(Likelihood):
 
         log p(y | pred) = -sum_d [ energy((y_d - pred_d) / scale_d) + log scale_d + log Z ]
 
-    The scale is positive: one number or one per dimension, fixed or learned (raw, as in the
-    released code), never below `floor`. "auto", or one "auto" per dimension, estimates it from
-    the first training batch, see `started`; until then the parameter is NaN.
+    The scale is one number or one per dimension, fixed or learned (raw, as in the released code),
+    at least `floor`. "auto" (or one per dimension) estimates it in `started`; before, it is NaN.
     """
 
     symbol = "scale"  # name of the parameter
@@ -117,9 +108,8 @@ class Location(Likelihood):
         words = scale if isinstance(scale, list | tuple) else [scale]
         if any(isinstance(word, str) for word in words):
             if any(word != "auto" for word in words):
-                raise ValueError(
-                    f'{self.symbol} must be a positive number or "auto", got {scale!r}.'
-                )
+                message = f'{self.symbol} must be a positive number or "auto", got {scale!r}.'
+                raise ValueError(message)
             value = torch.full((len(words),) if words is scale else (), math.nan)
         else:
             value = torch.as_tensor(scale).detach().clone()
@@ -155,10 +145,7 @@ class Location(Likelihood):
         return self.scale_for()
 
     def scale_for(self, pred: Tensor | None = None) -> Tensor:
-        """The scale in use, () or (D,): the floor where raw is below, with the gradient of raw.
-
-        With pred (N, D), in its precision and checked against its dimensions.
-        """
+        """The scale in use, () or (D,), at least the floor; in the precision of pred (N, D)."""
         scale = getattr(self, self.symbol)
         if self.attempts:
             scale = scale.nan_to_num(1.0)
@@ -175,17 +162,19 @@ class Location(Likelihood):
             )
         return scale.to(pred.dtype)
 
-    def started(
-        self, pred: Tensor, target: Tensor, weight: Tensor | None
-    ) -> AbstractContextManager:
+    def started(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Any:
         """Estimate a scale given as "auto" from the batch; 1 if `ATTEMPTS` batches had no spread.
 
         Only an ordinary call in training mode keeps it. In eval mode and inside torch.func, the
         batch's spread is the scale of this call. Nothing is read back from a GPU.
         """
         ordinary = self.training and not is_transformed()
-        scale = self._of_batch(pred, target, weight, ordinary)
-        scale = torch.where(self.raw.isnan(), scale, self.raw)
+        with torch.no_grad():
+            residual, several = residuals(pred, target, weight, ordinary)
+            found = self.spread(residual if self.raw.ndim else residual.reshape(-1, 1))
+            found = torch.where(several & found.isfinite(), found.clamp(min=self.floor), math.nan)
+            found = found.to(self.raw.dtype)[... if self.raw.ndim else 0]
+        scale = torch.where(self.raw.isnan(), found, self.raw)
         if not ordinary:
             return _reparametrize_module(self, {self.symbol: scale})
         self.attempts -= 1
@@ -194,22 +183,6 @@ class Location(Likelihood):
         if is_readable(self.raw) and self.raw.isfinite().all():
             self.attempts = 0
         return nullcontext()
-
-    @torch.no_grad()
-    def _of_batch(
-        self, pred: Tensor, target: Tensor, weight: Tensor | None, all_ranks: bool
-    ) -> Tensor:
-        """The spread of the residuals around their mean, in the scale's shape, over the finite
-        samples with a weight; NaN if there are fewer than two.
-        """
-        residual = samples((target - pred).float(), weight)
-        residual = residual.where(residual.isfinite().all(-1, keepdim=True), math.nan)
-        residual = gather(residual) if all_ranks else residual
-        several = (~residual[:, 0].isnan()).sum() > 1
-        residual = residual - residual.nanmean(0)
-        scale = self.spread(residual if self.raw.ndim else residual.reshape(-1, 1))
-        scale = torch.where(several & scale.isfinite(), scale.clamp(min=self.floor), math.nan)
-        return scale.to(self.raw.dtype)[... if self.raw.ndim else 0]
 
     def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
         """The state decides: a number is kept, NaN is estimated from the next batch."""
@@ -261,8 +234,7 @@ class Gaussian(Location):
         """A log-sum-exp over squared distances (N, K), without (N, K, D)."""
         sigma = self.scale_for(pred)
         if pred.shape[-1] == 1:
-            r = pred - atoms.mT
-            logits = torch.addcmul(log_weights, r.square(), -0.5 / sigma.square())
+            logits = torch.addcmul(log_weights, (pred - atoms.mT).square(), -0.5 / sigma.square())
         else:  # |x - a|^2 = |x|^2 + |a|^2 - 2 x.a, centred and in float64, because it cancels
             middle = double(atoms).mean(0)
             x, a = ((double(points) - middle) / sigma for points in (pred, atoms))
@@ -276,8 +248,3 @@ class Gaussian(Location):
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""
         return mixture.log_density(pred, self.scale_for(pred))
-
-
-def double(x: Tensor) -> Tensor:
-    """Return x in float64, where the device has it."""
-    return x if x.device.type == "mps" else x.double()

@@ -1,6 +1,6 @@
 """p_train(y) as a mixture of Gaussians, sum_k w_k N(y; mu_k, Sigma_k): the prior of GAI (Eq. 3.10).
 
-N: rows; D: label dimensions; K: components.
+N: samples; D: label dimensions; K: components.
 """
 
 import math
@@ -18,7 +18,7 @@ from torch import Tensor
 from .likelihoods import Likelihood
 from .priors import Prior, normalised
 
-MAX_BYTES = 1_000_000_000  # of what a file of a mixture unpacks to
+MAX_BYTES = 1_000_000_000  # of an unpacked file
 
 
 class GaussianMixture(Prior):
@@ -33,7 +33,7 @@ class GaussianMixture(Prior):
     means: Tensor
     covariances: Tensor
 
-    @torch.inference_mode(False)  # its tensors take part in training, wherever it is made
+    @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, weights: Any, means: Any, covariances: Any):
         super().__init__()
         w = normalised(weights, "mixture weights")
@@ -99,14 +99,14 @@ class GaussianMixture(Prior):
     ) -> "GaussianMixture":
         """Expectation-maximisation by scikit-learn on labels (N, D) or (N,).
 
-        Of more than `max_samples` labels so many are drawn at random, with None all are taken.
-        Weighted labels (a histogram's centres and counts, say) are each taken max_samples * share
-        times, by systematic draws or, as in the released depth code, with `round_down`.
-        `fill_below`: those before the first that has a weight get its weight, as there.
-        `regularisation` is added to every covariance's diagonal, in units of the labels' mean
-        variance. The start of the fit depends on `seed`, and on the precision `dtype`.
+        At most `max_samples` labels are sampled at random; None takes all. Weighted labels (such as
+        a histogram's centres and counts) are repeated max_samples * share times, by systematic
+        sampling or, as in the released depth code, with `round_down`. `fill_below`: labels before
+        the first with a weight get its weight, as there. `regularisation` is added to every
+        covariance's diagonal, in units of the labels' mean variance. The start of the fit depends
+        on `seed` and on the precision `dtype`.
         """
-        from sklearn import mixture  # as slow to import as torch, and only needed here
+        from sklearn import mixture  # slow to import, and only needed here
         from sklearn.exceptions import ConvergenceWarning
 
         from .reweight import fill_below as filled
@@ -120,9 +120,8 @@ class GaussianMixture(Prior):
         if sample_weight is not None:
             if max_samples is None or (fill_below and not (np.diff(y[:, 0]) > 0).all()):
                 raise ValueError(
-                    "weighted labels are drawn, so max_samples is a number, and where empty ones "
-                    f"are filled they are in increasing order; got max_samples={max_samples}, "
-                    f"labels {y[:3, 0]}..."
+                    "Weighted labels need a number as max_samples, and fill_below needs labels in "
+                    f"increasing order; got max_samples={max_samples}, labels {y[:3, 0]}..."
                 )
             share = np.asarray(sample_weight, dtype=np.float64)
             share = normalised(filled(share) if fill_below else share, "sample weights").numpy()
@@ -133,13 +132,13 @@ class GaussianMixture(Prior):
             y = y[rng.choice(len(y), max_samples, replace=False)]
         floor = regularisation * max(float(y.var(axis=0).mean()), 1e-12)
         model = mixture.GaussianMixture(components, reg_covar=floor, random_state=seed)
-        with warnings.catch_warnings():  # more components than labels: some coincide, as they may
+        with warnings.catch_warnings():  # more components than labels: some coincide
             warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
             model.fit(y)
         return cls(model.weights_, model.means_, model.covariances_)
 
     def save(self, path: str | Path) -> None:
-        """Writes an npz of plain arrays, whole or not at all."""
+        """Write an npz of plain arrays, atomically."""
         path = Path(path)
         part = path.with_name(path.name + ".part")
         names = ("weights", "means", "covariances")
@@ -151,7 +150,7 @@ class GaussianMixture(Prior):
 
     @classmethod
     def load(cls, path: str | Path) -> "GaussianMixture":
-        """Reads what `save` wrote; nothing in the file is executed."""
+        """Read a file of `save`; nothing in it is executed."""
         try:
             with zipfile.ZipFile(path) as archive:
                 size = sum(member.file_size for member in archive.infolist())

@@ -176,3 +176,29 @@ def normalised(weights: Any, name: str) -> Tensor:
             f"{tuple(w.shape)} with sum {w.sum().item():.6g}."
         )
     return w / w.sum()
+
+
+def log_evidence_slopes(
+    likelihood: Likelihood, prior: Prior, pred: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(N, D) -> first and second derivatives of the log-evidence along each dimension, (N, D) each,
+    in chunks of samples.
+    """
+    parts = [_slopes(likelihood, prior, x) for x in pred.split(4096)]
+    return torch.cat([first for first, _ in parts]), torch.cat([second for _, second in parts])
+
+
+def _slopes(likelihood: Likelihood, prior: Prior, pred: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        x = pred.clone().requires_grad_()
+        value = prior.log_evidence(likelihood, x, pred)
+        if not value.requires_grad:  # a flat prior
+            return torch.zeros_like(pred), torch.zeros_like(pred)
+        (first,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+        if not first.requires_grad:
+            return first, torch.zeros_like(pred)
+        columns = [
+            torch.autograd.grad(first[:, d].sum(), x, retain_graph=True)[0][:, d]
+            for d in range(x.shape[-1])
+        ]
+    return first.detach(), torch.stack(columns, -1)

@@ -149,7 +149,7 @@ def bin_weights(
     """(B,) re-weighting weights 1 / density^power, of mean one over the samples.
 
     The density is the counts clipped to `clip` (inverse) or their square root (sqrt_inverse),
-    smoothed by `smooth(**lds)` if asked. Bins without samples get NaN, no sample asks for them.
+    smoothed by `smooth(**lds)` if asked. Bins without samples get NaN.
     """
     if scheme not in ("inverse", "sqrt_inverse"):
         raise ValueError(f"scheme is inverse or sqrt_inverse, got {scheme!r}")
@@ -167,7 +167,7 @@ def bin_weights(
 def label_weights(
     labels: ArrayLike, edges: ArrayLike, sample_weight: ArrayLike | None = None, **options
 ) -> NDArray[np.float64]:
-    """(N,) one weight per label: `bin_weights` of the labels' histogram, looked up per label."""
+    """(N,) one weight per label: `bin_weights` of the labels' histogram."""
     values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
     weights = bin_weights(histogram(values, bounds, sample_weight), **options)
     return weights[np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, len(weights) - 1)]

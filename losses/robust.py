@@ -1,7 +1,7 @@
-"""Likelihoods with heavier tails than the Gaussian: Theorem 1 for the L1 and the Huber loss, which
-the paper leaves to future work.
+"""Likelihoods with heavier tails than the Gaussian: Theorem 1 for the L1 and the Huber loss (the
+paper's future work).
 
-N: rows; D: label dimensions; K: atoms, components.
+N: samples; D: label dimensions; K: atoms, components.
 """
 
 import math
@@ -69,7 +69,7 @@ class Huber(Location):
     ):
         super().__init__(scale, learn_scale, floor)
         if not delta > 0:
-            raise ValueError(f"delta is a number of scales and must be positive, got {delta}")
+            raise ValueError(f"delta is a number of scales and must be positive, got {delta}.")
         self.delta = float(delta)
         core = math.sqrt(2 * math.pi) * math.erf(delta / math.sqrt(2))
         self.log_z = math.log(core + 2 / delta * math.exp(-(delta**2) / 2))

@@ -84,7 +84,7 @@ def _definition(
             return loss.strength * evidence.expand(len(x)) * share, log_p * share
 
     x, scale = pred[some], likelihood.raw.detach()
-    (evidence, log_p), pull = vjp(lambda x: terms(x, scale), x)
+    (evidence, log_p), pull = vjp(lambda x: terms(x, scale), x)  # pyright: ignore
     one, none = torch.ones_like(share), torch.zeros_like(share)
     of_evidence, of_log_p = (pull(v)[0][:, 0] for v in ((one, none), (none, one)))
     to_scale = jvp(lambda s: terms(x, s), (scale,), (torch.ones_like(scale),))[1]

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ..estimator.rows import standard
+from ..estimator.training import standard
 from ..priors import Prior
 from .candidates import CANDIDATES, held_out, spread
 from .stretch import RANGES, Region, expected_errors, regions_of, smoothed_density, stretch_of

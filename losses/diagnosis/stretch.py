@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..boosting import log_evidence_slopes
 from ..likelihoods import Gaussian
-from ..priors import Prior
+from ..priors import Prior, log_evidence_slopes
 
 RANGES = 20  # equally wide ranges in which labels are counted and errors are averaged
 REGIONS = 5  # of the text and of the figure

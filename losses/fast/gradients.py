@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..likelihoods import Gaussian, double
+from ..batches import double
+from ..likelihoods import Gaussian
 from ..mixture import GaussianMixture
 from ..priors import Batch, Bins
 

@@ -103,8 +103,8 @@ def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple:
         mean = _definition(pred, raw, *rest, *ctx.settings)
         found = iter(torch.autograd.grad(mean, wanted, create_graph=True))
         to_pred, to_sigma = (next(found) if need else None for need in ctx.needs_input_grad[:2])
-    needs = zip((to_pred, to_sigma), ctx.needs_input_grad, strict=False)
-    return *(grad * t if need else None for t, need in needs), *[None] * 6
+    slopes = (None if t is None else grad * t for t in (to_pred, to_sigma))
+    return *slopes, *[None] * 6
 
 
 class _Eager(torch.autograd.Function):
@@ -125,7 +125,7 @@ _compiled = torch.library.custom_op(
 
 def _compiled_backward(ctx, grad: Tensor, *_: Tensor) -> tuple:
     """Depends on pred and raw, so that torch.compile raises on second derivatives."""
-    to_pred, to_sigma, pred, raw, *_ = ctx.saved_tensors
+    to_pred, to_sigma, pred, raw, *_others = ctx.saved_tensors
     return grad * to_pred + 0 * pred, grad * to_sigma + 0 * raw, *[None] * 6
 
 

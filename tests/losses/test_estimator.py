@@ -157,23 +157,27 @@ X, Y = np.random.default_rng(0).normal(size=(50, 2)), np.linspace(0, 1, 50)
     ("options", "labels", "message"),
     [
         ({}, np.where(Y > 0.5, np.nan, Y), "Input y contains NaN"),
-        ({}, np.full(50, 7.0), "all labels are 7: nothing can be learnt"),
+        ({}, np.full(50, 7.0), "All labels are 7: nothing can be learnt"),
         ({}, np.array(["tall"] * 50), "could not convert string to float: .*'tall'"),
-        ({"likelihood": "normal"}, Y, "one of gaussian, laplace, huber, histogram, got 'normal'"),
-        ({"prior": "batch"}, Y, "one of auto, flat, bins, mixture, got 'batch'"),
-        ({"sigma": -1}, Y, 'sigma is a positive number or "auto", got -1'),
-        ({"power": "half"}, Y, "power is a positive number or"),
-        ({"prior": "mixture", "power": 0.5}, Y, "only prior='bins' can be tempered"),
+        (
+            {"likelihood": "normal"},
+            Y,
+            "laplace, huber, histogram, .* got 'normal'",
+        ),
+        ({"prior": "batch"}, Y, "one of auto, flat, bins, mixture, .* got 'batch'"),
+        ({"sigma": -1}, Y, 'sigma must be a positive number or "auto", got -1'),
+        ({"power": "half"}, Y, "power must be a positive number or"),
+        ({"prior": "mixture", "power": 0.5}, Y, "Only prior='bins' can be tempered"),
         ({"prior": "bins"}, np.stack([Y, Y**2], 1), "use prior='mixture'"),
         ({"validation_fraction": 2.0}, Y, r"in \(0, 1\), got 2.0"),
-        ({"sigma": np.inf}, Y, 'sigma is a positive number or "auto", got inf'),
+        ({"sigma": np.inf}, Y, 'sigma must be a positive number or "auto", got inf'),
         ({"hidden": 8}, Y, r"a sequence of widths, such as \(32,\), .* got 8"),
         ({"hidden": (0,)}, Y, "a sequence of widths"),
         ({"hidden": "8"}, Y, "a sequence of widths"),
-        ({"alpha": -1}, Y, "alpha is a number from 0 on, got -1"),
+        ({"alpha": -1}, Y, "alpha must be a number >= 0, got -1"),
         ({"likelihood": Gaussian}, Y, "or an instance of a Likelihood"),
-        ({"prior": None}, Y, "got None; or an instance of a Prior"),
-        ({}, 1e308 * (2 * Y - 1), "more than float64 can hold"),
+        ({"prior": None}, Y, "an instance of a Prior; got None"),
+        ({}, 1e308 * (2 * Y - 1), "exceed the range of float64"),
     ],
 )
 def test_bad_input_gets_one_clear_line(options: dict, labels, message: str):
@@ -183,7 +187,7 @@ def test_bad_input_gets_one_clear_line(options: dict, labels, message: str):
 
 def test_iterations_are_a_count():
     for wrong in (0, "a", 1.5):
-        with pytest.raises(ValueError, match="max_iter is a whole number from 1 on"):
+        with pytest.raises(ValueError, match="max_iter must be an integer >= 1"):
             BalancedRegressor(max_iter=wrong).fit(X, Y)
 
 
@@ -200,7 +204,7 @@ def test_one_sample_is_refused_and_twelve_are_enough_to_fit():
     with pytest.raises(ValueError, match="at least one non-zero"):
         BalancedRegressor().fit(X, Y, sample_weight=np.zeros(50))
     assert np.isfinite(BalancedRegressor(max_iter=5).fit(X[:12], Y[:12]).predict(X)).all()
-    with pytest.raises(ValueError, match="coverage is a share between 0 and 1"):
+    with pytest.raises(ValueError, match="coverage must be between 0 and 1"):
         BalancedRegressor(max_iter=2).fit(X, Y).predict_interval(X, coverage=90)
 
 
