@@ -5,12 +5,13 @@ python scripts/search_losses.py settings=3500 seeds=[0,1,2]
 
 import json
 from collections import Counter
+from pathlib import Path
 
 from command import command
 from omegaconf import DictConfig
 
 from datasets.io.files import atomic_write
-from engine import ROOT
+from engine import RESULTS
 from engine.runs import provenance
 from engine.speed.search import TOLERANCE, search
 
@@ -31,8 +32,8 @@ def main(cfg: DictConfig) -> None:
         f"The largest difference is {worst['worst']:.2e} ({worst['where']})."
     )
     meta = {**provenance.meta(), "tolerance": TOLERANCE, "seeds": list(cfg.seeds)}
-    for folder in ("outputs", "results") if cfg.publish else ("outputs",):
-        with atomic_write(ROOT / folder / "search_losses.json") as file:
+    for folder in (Path(cfg.folder), RESULTS) if cfg.publish else (Path(cfg.folder),):
+        with atomic_write(folder / "search_losses.json") as file:
             file.write(json.dumps({**report, "meta": meta}, indent=1).encode() + b"\n")
     if not worst["worst"] <= TOLERANCE:
         raise SystemExit(f"A fast loss differs by more than {TOLERANCE} of the largest gradient.")
