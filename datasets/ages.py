@@ -14,10 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch.utils.data import Dataset
 
 from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate
+from datasets.io.images import ImageDataset
 from datasets.io.manifest import manifest
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class Row(NamedTuple):
     split: str
 
 
-class AgeDataset(Dataset):
+class AgeDataset(ImageDataset):
     """{"input": (3, S, S) float32 in [-1, 1], "target": (1,) float32 years, "meta": {"index": i}}.
 
     Arguments:
@@ -71,41 +70,16 @@ class AgeDataset(Dataset):
         self.augment = split == "train" if augment is None else augment
         self.padding = round(size / 14)  # 16 at 224 px
         self.labels = np.array([[rows[number].age] for number in chosen], np.float32)  # (N, 1)
-        self._numbers, self._store, self._files = chosen, None, []
+        self.numbers, self.store, self.files = chosen, None, []
         if store is not None:
-            self._store = open_store(store, csv, root, size)
+            self.store = open_store(store, csv, root, size)
         else:
-            self._files = image_files(csv, root, [rows[number] for number in chosen])
+            self.files = image_files(csv, root, [rows[number] for number in chosen])
 
     @classmethod
     def labels_of(cls, split: str, csv: str | Path, **_: Any) -> np.ndarray:
         """(N, 1) ages of a split, without reading images."""
         return np.array([[row.age] for row in read_csv(csv) if row.split == split], np.float32)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict:
-        from datasets.io import images  # imported late: a finished run reads no image
-
-        image = self.image(index)
-        if self.augment:
-            image = images.augment(image, self.padding)
-        return {
-            "input": images.to_tensor(image),
-            "target": torch.tensor(self.labels[index]),
-            "meta": {"index": index},
-        }
-
-    def image(self, index: int) -> np.ndarray:
-        """(S, S, 3) uint8 RGB, before augmentation."""
-        from datasets.io import images
-
-        if self._store is None:
-            file = self._files[index]
-            return images.decode(images.read_bytes(file), self.size, file, self.max_pixels)
-        number = self._numbers[index]
-        return images.decode(self._store[number], self.size, f"{self._store.path}, image {number}")
 
     @staticmethod
     def fingerprint(
