@@ -1,13 +1,10 @@
-"""The fast paths against Theorem 1 in float64: tables, running sums, chunks, and gradients by
-formula."""
+"""Chunks, gradients by formula, and which calls take a fast path."""
 
-import math
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from engine.speed.search import compare, search
@@ -19,174 +16,11 @@ from losses import (
     Batch,
     Bins,
     Gaussian,
-    GaussianMixture,
     Laplace,
     fast,
 )
-from losses.fast import FEW, mean
-from losses.fast.table import tabulate
+from losses.fast import FEW
 from tests.losses.pairs import D64, EDGES, PAIRS, batch, definition, learns, make, mixture
-
-MANY = 16 * FEW
-PROMISE = 1e-5  # of the largest gradient, of the value (or one) and of sigma's gradient
-
-
-def gaussians(means, deviations, weights=None):
-    means, deviations = (torch.tensor(t, dtype=D64) for t in (means, deviations))
-    weights = torch.ones_like(means) if weights is None else torch.tensor(weights, dtype=D64)
-    return GaussianMixture(weights, means[:, None], deviations[:, None, None] ** 2)
-
-
-def bins(low, high, count):
-    centers = torch.linspace(low, high, count, dtype=D64)
-    return Bins(centers, torch.arange(1, count + 1, dtype=D64))
-
-
-# name: prior, sigma, range of the predictions
-CASES = {
-    "16 components": (
-        gaussians(torch.linspace(0, 10, 16).tolist(), torch.linspace(0.2, 1.5, 16).tolist()),
-        1.0,
-        (0.5, 10),
-    ),
-    "wide": (gaussians([0.0, 5, 40], [30.0, 50, 80]), 2.0, (-100, 100)),
-    "narrow": (gaussians([0.0, 1, 2], [0.02, 0.05, 0.01]), 0.05, (-1, 3)),
-    "far apart": (gaussians([-50.0, 0, 60], [1.0, 0.5, 2]), 1.0, (-80, 80)),
-    "rare component": (gaussians([0.0, 8, 9], [1.0, 1, 1], [1.0, 1e-9, 1e-6]), 0.5, (-5, 15)),
-    "a spike": (gaussians([40.0, 0], [15.0, 0.001], [0.7, 0.3]), 0.02, (0, 100)),
-    "a spike among many": (
-        gaussians([*range(0, 80, 5), 17.3], [5.0] * 16 + [0.01]),
-        0.3,
-        (0, 80),
-    ),
-    "100 bins": (bins(0.05, 9.95, 100), 1.0, (0.5, 10)),
-    "narrow bins": (bins(0, 3, 16), 0.2, (-0.2, 3.2)),
-    "few bins far apart": (bins(0, 100, 4), 1.0, (-20, 120)),
-    "bins on the nodes": (bins(0, 128, 129), 0.1, (0, 128)),
-    "one gap": (Bins([*range(20), *range(60, 80)], [1.0] * 40), 2.0, (-5, 85)),
-    "predictions far outside": (bins(0, 10, 12), 1.0, (-1000, 1000)),
-    "too many peaks": (bins(0, 1000, 300), 0.1, (0, 1000)),
-    "equal predictions": (bins(0, 5, 6), 1.0, (2.5, 2.5)),
-}
-
-
-def spread(low: float, high: float, count: int = MANY, seed: int = 0) -> Tensor:
-    g = torch.Generator().manual_seed(seed)
-    pred = low + (high - low) * torch.rand(count, 1, generator=g, dtype=D64)
-    pred[0], pred[-1] = low, high
-    return pred
-
-
-def check(loss: BalancedLoss, pred: Tensor, target: Tensor | None = None) -> None:
-    off, _, _ = compare(loss, pred, pred.detach() + 0.3 if target is None else target)
-    assert max(off.values()) <= PROMISE, off
-
-
-def table_of(prior: Bins | GaussianMixture, sigma: float, most: int = 1 << 20):
-    atoms = isinstance(prior, Bins)
-    c = prior.centers if atoms else prior.means[:, 0]
-    v = torch.zeros_like(c) if atoms else prior.covariances[:, 0, 0]
-    components = torch.stack([c, v, prior.weights.log()]).double().numpy().tobytes()
-    return tabulate(components, sigma**2, False, most, D64)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_table_equals_the_exact_sum(case):
-    prior, sigma, (low, high) = CASES[case]
-    loss = BalancedLoss(Gaussian(torch.tensor(sigma, dtype=D64), learn_sigma=True), prior)
-    check(loss, spread(low, high))
-
-
-@pytest.mark.parametrize("at", [1e9, -1e5, 40.0])
-def test_outliers_do_not_change_the_others(at):
-    loss = BNI(bins(0, 10, 101), torch.tensor(0.5, dtype=D64), True)
-    pred, target = spread(0, 10), spread(0, 10, seed=1)
-    pred[77] = at
-    if abs(at) > 100:  # otherwise its gradient would be the largest of all
-        target[77] = at
-    check(loss, pred, target)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("count", [100, MANY])
-@pytest.mark.parametrize("likelihood", [Gaussian, Laplace])
-@pytest.mark.parametrize("case", ["100 bins", "16 components"])
-def test_predictions_that_are_not_finite(case, likelihood, count, bad):
-    """The loss is not finite, as in the definition; other samples keep their gradients."""
-    loss = BalancedLoss(likelihood(1.0), CASES[case][0])
-    pred, target = spread(0, 10, count), torch.zeros(count, 1, dtype=D64)
-    pred[7] = bad
-    value = loss(pred.requires_grad_(), target)
-    assert not definition(loss, pred, target).isfinite()
-    assert not value.isfinite()
-    value.backward()
-    assert pred.grad[:7].isfinite().all()
-
-
-def test_a_batch_prior_of_many_samples(monkeypatch):
-    """A wide sigma: a table of few cells is enough."""
-    g = torch.Generator().manual_seed(0)
-    pred, target = 40 + 12 * torch.randn(2, FEW + 1, 1, generator=g, dtype=D64)
-    made = []
-    monkeypatch.setattr(mean, "tabulate", lambda *given: made.append(tabulate(*given)) or made[-1])
-    check(BMC(torch.tensor(30.0, dtype=D64), True), pred, target)
-    assert made[0] is not None
-
-
-def test_the_error_of_good_cells_is_bounded():
-    """Between labels far apart the evidence has a kink, and the cells there are not good."""
-    prior, sigma, _ = CASES["few bins far apart"]
-    table = table_of(prior, sigma)
-    assert not table.all_good
-    x = torch.linspace(table.low, table.high, 100_000, dtype=D64)[1:-1].requires_grad_()
-    value, slope = table.read(x.detach())
-    exact = prior.log_evidence(Gaussian(sigma), x[:, None], x[:, None])
-    exact = exact + math.log(math.sqrt(2 * math.pi))
-    (exact_slope,) = torch.autograd.grad(exact.sum(), x)
-    good = ~table.exceptions(x.detach())
-    # as the docstring of the module proves, with rho = 24 cells
-    assert ((value - exact).abs()[good] <= 2e-7).all()
-    assert ((slope - exact_slope).abs()[good] <= 1.2e-5 / (24 / table.scale)).all()
-
-
-@pytest.mark.parametrize("case", ["16 components", "100 bins"])
-def test_depth_maps_are_read_from_a_small_table(case):
-    prior, sigma, _ = CASES[case]
-    assert table_of(prior, sigma, most=1200).all_good
-
-
-@pytest.mark.parametrize("learn", [False, True])
-@pytest.mark.parametrize("case", ["16 components", "100 bins"])
-def test_depth_map_in_float32(case, learn):
-    """As depth training calls it, against float64."""
-    prior, sigma, (low, high) = CASES[case]
-    pred, target = (spread(low, high, 20_000, seed).float() for seed in (0, 1))
-    results = []
-    for dtype in (torch.float32, D64):
-        loss = BalancedLoss(Gaussian(torch.tensor(sigma, dtype=dtype), learn), prior)
-        x = pred.to(dtype).requires_grad_()
-        exact = dtype == D64
-        value = definition(loss, x, target.to(D64)) if exact else loss(x, target)
-        results.append([value.detach(), *torch.autograd.grad(value, [x, *loss.parameters()])])
-    for ours, exact in zip(*results, strict=True):
-        # the promise, plus float32 rounding of a mean of 20,000 samples
-        assert (ours - exact).abs().max() <= 2e-5 * exact.abs().max()
-
-
-@pytest.mark.parametrize("at", ["between", "on the atoms", "far outside"])
-def test_laplace_running_sums(at):
-    """Exact with all kinks; the atoms are not sorted."""
-    g = torch.Generator().manual_seed(0)
-    centers = 10 * torch.rand(60, generator=g, dtype=D64)
-    prior = Bins(centers, torch.rand(60, generator=g, dtype=D64) + 0.01)
-    loss = BalancedLoss(Laplace(torch.tensor(0.3, dtype=D64), learn_scale=True), prior)
-    pred = 12 * torch.rand(MANY // 4, 1, generator=g, dtype=D64) - 1
-    if at == "on the atoms":
-        pred[:60, 0] = centers
-    if at == "far outside":
-        pred = 1000 * pred - 6000
-    off, _, _ = compare(loss, pred, pred + 0.3)
-    assert max(off.values()) <= 1e-9  # float64 running sums of 60 terms
 
 
 @pytest.mark.parametrize("full_nll", [False, True])
@@ -204,23 +38,6 @@ def test_chunks_equal_the_definition(pair, full_nll, monkeypatch):
     torch.testing.assert_close(*both, rtol=1e-12, atol=1e-12)  # the same steps in chunks
     for ours, exact in zip(*(torch.autograd.grad(v, inputs) for v in both), strict=True):
         torch.testing.assert_close(ours, exact, rtol=1e-11, atol=1e-11)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("strength", "full_nll"), [(1.0, False), (0.6, False), (0.6, True)])
-@pytest.mark.parametrize("case", ["16 components", "100 bins"])
-def test_strength_weights_and_full_nll(case, strength, full_nll, weighted):
-    prior, sigma, (low, high) = CASES[case]
-    options = {"strength": strength, "full_nll": full_nll}
-    sigma = torch.tensor([sigma], dtype=D64)  # one per dimension
-    loss = BalancedLoss(Gaussian(sigma, learn_sigma=True), prior, **options)
-    pred, target = (spread(low, high, 2 * FEW, seed) for seed in (0, 1))
-    weight = spread(0, 1, 2 * FEW, 2)[:, 0] if weighted else None
-    inputs = [pred.requires_grad_(), *loss.parameters()]
-    both = [call(pred, target, weight) for call in (loss, lambda *x: definition(loss, *x))]
-    torch.testing.assert_close(*both, rtol=PROMISE, atol=PROMISE)
-    for ours, exact in zip(*(torch.autograd.grad(v, inputs) for v in both), strict=True):
-        assert (ours - exact).abs().max() <= PROMISE * exact.abs().max()
 
 
 class Halved(Batch):
@@ -271,63 +88,6 @@ def test_inference_mode(pair, count, request):
     assert pred.grad is not None
 
 
-EDITS = {
-    "fill": lambda loss: loss.likelihood.sigma.detach().fill_(2.0),
-    "data": lambda loss: loss.prior.weights.data.copy_(loss.prior.weights.flip(0)),
-    "NumPy view": lambda loss: loss.prior.weights.numpy()[:1].fill(0.9),
-    "load": lambda loss: loss.load_state_dict({k: v * 1.3 for k, v in loss.state_dict().items()}),
-    "dtype": lambda loss: loss.double(),
-}
-
-
-@pytest.mark.parametrize("edit", EDITS)
-@pytest.mark.parametrize("learn", [False, True])
-@pytest.mark.parametrize("name", ["bins", "mixture"])
-def test_a_cached_table_follows_every_edit(name, learn, edit):
-    prior = Bins(EDGES.float(), EDGES.float().abs() + 1)
-    prior = prior if name == "bins" else mixture(1, torch.float32)
-    loss = BalancedLoss(Gaussian(1.0, learn), prior)
-    pred, target = (spread(-3, 3, 4 * FEW, seed).float() for seed in (0, 1))
-    for _ in range(2):
-        value, expected = loss(pred, target), definition(loss, pred.double(), target.double())
-        torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-4)  # float32
-        with torch.no_grad():
-            EDITS[edit](loss)
-
-
-class Count(TorchDispatchMode):
-    """Count the numbers that torch's operations return."""
-
-    total = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        self.total += sum(x.numel() for x in tree_leaves(result) if torch.is_tensor(x))
-        return result
-
-
-def cost(loss: BalancedLoss, outlier: float | None = None) -> int:
-    """Of the second step, when the table is cached."""
-    pred, target = (spread(0.7, 10, 40_000, seed).float() for seed in (0, 1))
-    pred[7] = pred[7] if outlier is None else outlier
-    pred.requires_grad_()
-    loss(pred, target).backward()
-    with Count() as count:
-        loss(pred, target).backward()
-    return count.total
-
-
-@pytest.mark.parametrize("learn", [False, True])
-@pytest.mark.parametrize("case", ["16 components", "100 bins"])
-def test_cost_of_a_step(case, learn):
-    """Not samples x components, and one outlier does not change that."""
-    loss = BalancedLoss(Gaussian(1.0, learn), CASES[case][0]).float()
-    components = len(loss.prior.weights)
-    plain, far = cost(loss), cost(loss, outlier=1e5)
-    assert plain < 60 * 40_000 + 3000 * 25 * components
-    assert far <= 1.5 * plain
-
-
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("name", ["Gaussian Bins 1", "Gaussian Mixture 1"])
 def test_a_compiled_graph_reads_the_table(name, learn):
@@ -353,7 +113,7 @@ def test_a_compiled_graph_reads_the_table(name, learn):
 def test_gradients_by_formula(name, strength, learn):
     dims, s = int(name[-1]), torch.tensor(0.7, dtype=D64)
     loss = {
-        "BNI": lambda: BNI(bins(-2, 2, 9), s, learn, strength=strength),
+        "BNI": lambda: BNI(Bins(EDGES, EDGES.abs() + 1), s, learn, strength=strength),
         "GAI": lambda: GAI(mixture(1, D64), s, learn, strength=strength),
         "BMC": lambda: BMC(s, learn, strength=strength),
     }[name[:3]]()
@@ -397,3 +157,19 @@ def test_random_search():
     found = search(settings=60, seed=1)
     assert found["tables"] >= 20
     assert found["worst"] <= 1e-4, found
+
+
+@pytest.mark.parametrize("at", ["between", "on the atoms", "far outside"])
+def test_laplace_running_sums(at):
+    """Exact with all kinks; the atoms are not sorted."""
+    g = torch.Generator().manual_seed(0)
+    centers = 10 * torch.rand(60, generator=g, dtype=D64)
+    prior = Bins(centers, torch.rand(60, generator=g, dtype=D64) + 0.01)
+    loss = BalancedLoss(Laplace(torch.tensor(0.3, dtype=D64), learn_scale=True), prior)
+    pred = 12 * torch.rand(4 * FEW, 1, generator=g, dtype=D64) - 1
+    if at == "on the atoms":
+        pred[:60, 0] = centers
+    if at == "far outside":
+        pred = 1000 * pred - 6000
+    off, _, _ = compare(loss, pred, pred + 0.3)
+    assert max(off.values()) <= 1e-9  # float64 running sums of 60 terms
