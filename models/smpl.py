@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from datasets.io.arrays import read_npy, read_npz
 
+KEYS = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
 JOINTS, SHAPES = 24, 10
 FOCAL, IMAGE = 5000.0, 224.0  # SPIN's camera
 SMPL_VERTICES = 6890
@@ -142,10 +143,8 @@ def read_body(path: Path) -> dict[str, NDArray]:
 
 def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
     """Return SMPL's arrays in smplx's types; refuse arrays of other shapes and other bodies."""
-    keys = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
-    missing = [key for key in keys if key not in arrays]
-    if missing:
-        raise ValueError(f"{name}: expected the arrays {', '.join(keys)}; missing {missing}.")
+    if missing := [key for key in KEYS if key not in arrays]:
+        raise ValueError(f"{name}: expected the arrays {', '.join(KEYS)}; missing {missing}.")
     vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
     if joints != JOINTS:
         hint = {52: " This is SMPL-H.", 55: " This is SMPL-X."}.get(joints, "")
@@ -166,9 +165,8 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
         if arrays[key].shape != shape:
             raise ValueError(f"{name}: {key} has shape {arrays[key].shape}, expected {shape}.")
     whole = ("kintree_table", "f")
-    checked = {k: np.ascontiguousarray(arrays[k], np.float32) for k in keys if k not in whole}
-    broken = [key for key, array in checked.items() if not np.isfinite(array).all()]
-    if broken:
+    checked = {k: np.ascontiguousarray(arrays[k], np.float32) for k in KEYS if k not in whole}
+    if broken := [key for key, array in checked.items() if not np.isfinite(array).all()]:
         raise ValueError(f"{name}: {broken[0]} holds NaN or infinite numbers.")
     checked |= {key: arrays[key].astype(np.int64) for key in whole}
     ids = arrays.get("vertex_ids")

@@ -5,8 +5,6 @@ straight from its DCT coefficients, if at least S pixels a side remain.
 """
 
 import io
-import struct
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
 # OpenCV's thread pool does not survive a fork: a data loader's worker would wait for ever.
 cv2.setNumThreads(0)
+Image.MAX_IMAGE_PIXELS = None  # PIL reads headers only; `imdecode` has the limit
 
 _REDUCED = {
     1: cv2.IMREAD_COLOR,
@@ -31,38 +30,15 @@ _REDUCED = {
     4: cv2.IMREAD_REDUCED_COLOR_4,
     8: cv2.IMREAD_REDUCED_COLOR_8,
 }
-_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0..15 without DHT, JPG, DAC
 
 
-def jpeg_shape(data: bytes) -> tuple[int, int] | None:
-    """Return (height, width) from a JPEG's header; None for other bytes."""
-    if data[:2] != b"\xff\xd8":
-        return None
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        if data[at + 1] == 0xFF:  # a fill byte before the marker
-            at += 1
-        elif data[at + 1] in _FRAME_MARKERS:
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return height, width
-        else:
-            at += 2 + struct.unpack_from(">H", data, at + 2)[0]
-    return None
-
-
-def shape_of(data: bytes) -> tuple[int, int] | None:
-    """Return (height, width) from an image's header; None if it cannot be read."""
-    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 24:
-        width, height = struct.unpack_from(">II", data, 16)
-        return height, width
-    if (shape := jpeg_shape(data)) is not None:
-        return shape
+def header(data: bytes) -> tuple[tuple[int, int], bool]:
+    """Return (height, width) of an encoded image and whether it is a JPEG; (0, 0) for no image."""
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as image:
-            warnings.simplefilter("ignore")  # of PIL's limit; ours follows
-            return image.height, image.width
+        with Image.open(io.BytesIO(data)) as image:
+            return (image.height, image.width), image.format in ("JPEG", "MPO")
     except Exception:  # a damaged header fails in many ways
-        return None
+        return (0, 0), False
 
 
 def imdecode(
@@ -72,15 +48,14 @@ def imdecode(
 
     EXIF rotation is ignored, as in the released code. `source` is named in errors.
     """
-    shape = shape_of(data)
-    if shape is not None and shape[0] * shape[1] > max_pixels:
+    height, width = header(data)[0]
+    if height * width > max_pixels:
         raise ValueError(
-            f"{source}: an image of {shape[1]} x {shape[0]} pixels, more than max_pixels="
-            f"{max_pixels:,}. Make it smaller, remove its row from the CSV, or raise "
-            "dataset.max_pixels."
+            f"{source}: an image of {width} x {height} pixels, more than max_pixels={max_pixels:,}."
+            " Make it smaller, remove its row from the CSV, or raise dataset.max_pixels."
         )
     image = None
-    if shape is not None:
+    if height:
         encoded = np.frombuffer(data, np.uint8)
         image = cv2.imdecode(encoded, flags | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:
@@ -93,12 +68,11 @@ def imdecode(
 
 def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIXELS) -> NDArray:
     """(S, S, 3) uint8 RGB image from encoded bytes; `source` is named in errors."""
-    shape = jpeg_shape(data)
-    factor, extent = 1, None
-    if shape is not None:
-        factor = max(k for k in _REDUCED if k == 1 or min(shape) >= k * size)
-        extent = (shape[0] / factor, shape[1] / factor)
+    shape, jpeg = header(data)
+    factor = max(k for k in _REDUCED if k == 1 or (jpeg and min(shape) >= k * size))
     image = imdecode(data, source, _REDUCED[factor], max_pixels)
+    height, width = shape if jpeg else image.shape[:2]
+    extent = (height / factor, width / factor)
     return cv2.cvtColor(resize(image, size, extent), cv2.COLOR_BGR2RGB)
 
 
@@ -106,19 +80,17 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{path}: no such image. Unpack the images below the data folder, or remove its row "
-            "from the CSV."
-        ) from None
+        advice = "Unpack the images below the data folder, or remove its row from the CSV."
+        raise FileNotFoundError(f"{path}: no such image. {advice}") from None
 
 
-def resize(image: NDArray, size: int, extent: tuple[float, float] | None = None) -> NDArray:
+def resize(image: NDArray, size: int, extent: tuple[float, float]) -> NDArray:
     """(H, W, 3) -> (S, S, 3).
 
     `extent` is how much of (H, W) the picture covers: the last row and column of an image reduced
     by 8 may be only partly filled.
     """
-    height, width = extent or image.shape[:2]
+    height, width = extent
     if (height, width) == (size, size):
         return image
     # Deviation: the released code always uses PIL's triangle filter. Below a factor of two, where

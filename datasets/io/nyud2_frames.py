@@ -73,13 +73,13 @@ class PngFrames:
     def _image(self, file: Path) -> tuple[NDArray, tuple[int, ...]]:
         """Return an RGB image and its size in the file."""
         data = images.read_bytes(file)
-        shape = images.jpeg_shape(data)
-        half = self.reduced and shape is not None and min(shape) >= 2 * SHORT_SIDE
+        shape, jpeg = images.header(data)
+        half = self.reduced and jpeg and min(shape) >= 2 * SHORT_SIDE
         # Deviation: where a JPEG is twice too large, it is decoded at half its size, which averages
         # 2 x 2 pixels; the released code decodes all and filters with PIL's triangle.
         flags = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
         image = images.imdecode(data, file, flags, self.max_pixels)
-        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB), shape or image.shape[:2]
+        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB), shape if jpeg else image.shape[:2]
 
     def _depth(self, file: Path) -> NDArray:
         data = images.read_bytes(file)

@@ -17,9 +17,8 @@ import roma
 import torch
 from numpy.typing import NDArray
 
-from datasets.io.arrays import AGAIN, BROKEN, check_npz, named, read_npy
+from datasets.io.arrays import read_npy, read_npz
 from datasets.io.files import MAX_BYTES
-from datasets.io.strings import read_array
 
 GENDERS = {"m": 0, "f": 1}
 UNKNOWN = 2
@@ -59,34 +58,30 @@ def read_people(
     """Read one npz and its fits, and check keys, shapes, finite values and genders."""
     path = first_of(npz)
     if path is None:
-        raise FileNotFoundError(
-            f"{_listed(npz)}: no such file. Download SPIN's dataset extras, or leave this set out: "
-            "dataset.only=[...]"
-        )
+        advice = "Download SPIN's dataset extras, or leave this set out: dataset.only=[...]"
+        raise FileNotFoundError(f"{_listed(npz)}: no such file. {advice}")
     raw = _read(path, max_bytes)
     count = len(raw["imgname"])
     arrays = {}
     for key, width in NUMBERS.items():
-        array = raw.get(key, np.zeros((count, *width), np.float32))
-        if array.shape != (count, *width):
-            raise ValueError(f"{path}: {key} has shape {array.shape}, expected {(count, *width)}.")
-        if array.dtype.kind not in "fiub":
-            raise ValueError(f"{path}: {key} has type {array.dtype}, expected numbers.")
-        arrays[key] = array.astype(np.float32)
-        if not np.isfinite(arrays[key]).all():
-            raise ValueError(f"{path}: {key} holds NaN or infinite numbers.")
+        arrays[key] = _finite(raw.get(key, np.zeros((count, *width))), (count, *width), path, key)
     if count == 0 or not (arrays["scale"] > 0).all():
         raise ValueError(f"{path}: expected people with boxes of positive scale, got {count} rows.")
     has_smpl = arrays["has_smpl"] > 0 if "has_smpl" in raw else np.full(count, "pose" in raw)
     pose, shape, has_fit = arrays["pose"], arrays["shape"], np.zeros(count, bool)
     found = None if fits is None else first_of(fits)
     if found is not None:
-        fitted = read_fits(found, count, path, max_bytes)
+        fitted = _finite(read_npy(found, max_bytes), (count, 82), found, f"the fits of {path}")
         has_fit = ~has_smpl
         pose = np.where(has_fit[:, None], fitted[:, :72], pose)
         shape = np.where(has_fit[:, None], fitted[:, 72:], shape)
-    flags = [has_smpl, has_fit, np.full(count, "S" in raw), _genders(raw, path, count)]
-    vectors = torch.from_numpy(np.ascontiguousarray(pose, np.float32)).reshape(count, 24, 3)
+    letters = raw.get("gender", np.full(count, "")).astype(str)
+    strange = sorted(set(letters.ravel().tolist()) - {*GENDERS, ""})
+    if letters.shape != (count,) or strange:
+        raise ValueError(f"{path}: gender must be m or f for each of {count}, got {strange[:3]}.")
+    gender = np.array([GENDERS.get(letter, UNKNOWN) for letter in letters.tolist()])
+    flags = [has_smpl, has_fit, np.full(count, "S" in raw), gender]
+    vectors = torch.from_numpy(np.ascontiguousarray(pose)).reshape(count, 24, 3)
     return People(
         path,
         Path(folder),
@@ -97,9 +92,18 @@ def read_people(
         np.concatenate([arrays["openpose"], arrays["part"]], 1),
         arrays["S"],
         roma.rotvec_to_rotmat(vectors).numpy(),
-        np.ascontiguousarray(shape, np.float32),
+        np.ascontiguousarray(shape),
         np.stack(flags, 1).astype(np.float32),
     )
+
+
+def _finite(array: NDArray, shape: tuple[int, ...], path: Path, key: str) -> NDArray:
+    """Return finite float32 numbers of this shape."""
+    if array.shape != shape or array.dtype.kind not in "fiub":
+        raise ValueError(f"{path}: {key} is {array.dtype} {array.shape}, expected numbers {shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{path}: {key} holds NaN or infinite numbers.")
+    return array.astype(np.float32)
 
 
 def pose_table(sets: Mapping[str, People]) -> str:
@@ -132,10 +136,8 @@ def check_poses(sets: Mapping[str, People]) -> None:
     ]
     advice = f"Download SPIN's static fits (static_fits/{which[0]}_fits.npy)"
     if only := [name for name in sets if name not in without]:
-        advice += (
-            f", leave the set out (dataset.only=[{','.join(only)}]), or learn from its keypoints "
-            f"only (dataset.train.{which[0]}.fits=null)"
-        )
+        advice += f", leave the set out (dataset.only=[{','.join(only)}]), or learn from its "
+        advice += f"keypoints only (dataset.train.{which[0]}.fits=null)"
     title = f"No person has a pose in {', '.join(which)}."
     raise FileNotFoundError("\n".join([title, *reasons, f"{advice}.", pose_table(sets)]))
 
@@ -144,17 +146,6 @@ def read_names(npz: Names, max_bytes: int = MAX_BYTES) -> list[str]:
     """Return the image names of an npz; none if there is no file."""
     path = first_of(npz)
     return [] if path is None else _read(path, max_bytes)["imgname"].tolist()
-
-
-def read_fits(path: Path, count: int, npz: Path, max_bytes: int = MAX_BYTES) -> NDArray:
-    """(N, 82) pose and shape of the people of the npz."""
-    fits = read_npy(path, max_bytes)
-    if fits.shape != (count, 82) or not np.isfinite(fits).all():
-        raise ValueError(
-            f"{path}: expected finite fits ({count}, 82), one row for each of {npz}, got "
-            f"{fits.shape}; the two files do not belong together."
-        )
-    return fits.astype(np.float32)
 
 
 def first_of(names: Names) -> Path | None:
@@ -172,33 +163,14 @@ def _listed(names: Names) -> str:
 
 def _read(path: Path, max_bytes: int) -> dict[str, NDArray]:
     """Read the arrays named above; others are ignored."""
-    try:
-        check_npz(path, max_bytes, strings=True)
-        with np.load(path, allow_pickle=False) as file:
-            keys = set(file.files)
-            known = keys & {"imgname", "gender", *NUMBERS}
-            raw = {key: read_array(file, key) for key in known}
-    except (*BROKEN, AttributeError) as error:
-        raise named(path, "an npz of plain arrays", error, AGAIN) from error
+    raw = read_npz(path, max_bytes, only={"imgname", "gender", "image_path", *NUMBERS})
     missing = {"imgname", "center", "scale"} - set(raw)
     if missing:
-        hint = " This is MMHuman3D's HumanData; use SPIN's." if "image_path" in keys else ""
+        hint = " This is MMHuman3D's HumanData; use SPIN's." if "image_path" in raw else ""
         raise ValueError(
             f"{path}: expected SPIN's imgname, center, scale; missing {sorted(missing)}.{hint}"
         )
-    if raw["imgname"].ndim != 1 or raw["imgname"].dtype.kind not in "SU":
-        raise ValueError(
-            f"{path}: expected imgname (N,) of strings, got {raw['imgname'].dtype} "
-            f"{raw['imgname'].shape}."
-        )
-    return {
-        key: array.astype(str) if array.dtype.kind == "S" else array for key, array in raw.items()
-    }
-
-
-def _genders(raw: Mapping[str, NDArray], path: Path, count: int) -> NDArray:
-    letters = raw.get("gender", np.full(count, ""))
-    strange = sorted(set(map(str, np.unique(letters))) - {*GENDERS, ""})
-    if letters.shape != (count,) or strange:
-        raise ValueError(f"{path}: gender must be m or f for each of {count}, got {strange[:3]}.")
-    return np.array([GENDERS.get(str(letter), UNKNOWN) for letter in letters])
+    names = raw["imgname"]
+    if names.ndim != 1 or names.dtype.kind not in "SU":
+        raise ValueError(f"{path}: expected imgname (N,) of strings, got {names.dtype}.")
+    return raw | {"imgname": names.astype(str)}

@@ -137,7 +137,7 @@ def _fill(
             state, source = file_state(file), images.read_bytes(file)
             image = images.decode(source, size, file, max_pixels)  # checks the file, too
             data = source
-            if images.jpeg_shape(source) != (size, size):
+            if images.header(source) != ((size, size), True):
                 bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
                 data = cv2.imencode(".jpg", bgr, QUALITY)[1].tobytes()
             record = len(source), state.time if state else 0, zlib.crc32(source), zlib.crc32(data)

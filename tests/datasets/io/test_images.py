@@ -1,6 +1,7 @@
 """Decoding, resizing, augmenting: against PIL, NumPy and full-size decoding."""
 
 import struct
+import zlib
 
 import cv2
 import numpy as np
@@ -10,21 +11,6 @@ from PIL import Image
 
 from datasets.io import images
 from tests.datasets.conftest import write_jpeg
-
-
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"exif": Image.Exif()}])
-def test_header_size_agrees_with_pil(tmp_path, options):
-    if "exif" in options:
-        options["exif"][0x010E] = "a description"  # a segment before the frame header
-    picture = Image.fromarray(np.zeros((37, 61, 3), np.uint8))
-    picture.save(tmp_path / "a.jpg", **options)
-    assert images.jpeg_shape((tmp_path / "a.jpg").read_bytes()) == (37, 61)
-
-
-def test_header_size_is_none_for_other_bytes():
-    png = cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()
-    for data in (png, b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00\x10cut"):
-        assert images.jpeg_shape(data) is None
 
 
 @pytest.mark.parametrize("side", [64, 130, 300, 515, 640, 641])
@@ -108,7 +94,8 @@ def test_workers_may_be_forked_after_opencv_was_busy():
 def test_an_image_of_too_many_pixels_is_not_decoded(tmp_path, monkeypatch):
     """A PNG of 16,000 x 16,000 equal pixels has 250 KB; decoded it would have 768 MB."""
     data = cv2.imencode(".png", np.zeros((400, 400), np.uint8))[1].tobytes()
-    large = data[:16] + struct.pack(">II", 16_000, 16_000) + data[24:]
+    header = b"IHDR" + struct.pack(">II", 16_000, 16_000) + data[24:29]
+    large = data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
     with pytest.raises(ValueError, match=r"a\.png: an image of 16000 x 16000.*max_pixels"):
         images.decode(large, 32, "a.png")
@@ -117,9 +104,9 @@ def test_an_image_of_too_many_pixels_is_not_decoded(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("ending", [".jpg", ".png", ".bmp", ".webp", ".tiff"])
-def test_the_header_tells_the_shape(ending):
+def test_the_header_has_the_shape(ending):
     data = cv2.imencode(ending, np.zeros((30, 20, 3), np.uint8))[1].tobytes()
-    assert images.shape_of(data) == (30, 20)
+    assert images.header(data) == ((30, 20), ending == ".jpg")
     assert images.decode(data, 16, "a").shape == (16, 16, 3)
 
 

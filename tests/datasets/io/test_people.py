@@ -119,7 +119,7 @@ def test_names_in_object_arrays(bodies: Path, tmp_path: Path):
     assert made.imgname.tolist() == plain.imgname.tolist()
     assert made.flags[:, 3].tolist() == [0, 1] * 8
     rewrite(path, without=("imgname", "notes"), **names, center=made.center.astype(object))
-    with pytest.raises(ValueError, match=r"people\.npz.*center is an array of objects"):
+    with pytest.raises(ValueError, match=r"people\.npz.*center contains objects"):
         read_people(path, tmp_path)
 
 
