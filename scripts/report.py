@@ -11,15 +11,13 @@ from engine.tables.report import forest, render, summary
 
 @command("report")
 def main(cfg: DictConfig) -> None:
-    if cfg.own and not Path(cfg.outputs).is_dir():
-        raise FileNotFoundError(
-            f"outputs={cfg.outputs}: no such folder. Name the folder of your runs, or report "
-            "results/ alone with own=false."
-        )
+    outputs = Path(cfg.outputs)
+    if cfg.own and not outputs.is_dir():
+        print(f"{outputs}: no such folder, so the report shows results/ alone.")
     if cfg.publish:
         summary.publish()
         forest.write(RESULTS)
-    for path in render.write(Path(cfg.outputs), cfg.own):
+    for path in render.write(outputs, cfg.own):
         print(path)
 
 

@@ -46,7 +46,7 @@ class Label(NamedTuple):
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
 
 
-def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
+def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Plot all figures of a finished table into `folder`."""
     label = Label(**(cfg.benchmark.get("label") or {}))
     (baseline,) = cfg.benchmark.highlight.baseline

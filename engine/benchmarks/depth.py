@@ -78,7 +78,7 @@ class Maps:
         return images, pred[:, 0].numpy(), batch["target"][:, 0].numpy()
 
 
-def draw(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
+def plot(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
     """Plot panel and gain of a table from the first seed of each row; return the paths."""
     (baseline,) = cfg.benchmark.highlight.baseline
     if baseline not in runs:

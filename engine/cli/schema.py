@@ -26,9 +26,9 @@ Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true", "16-true", "
 
 TRAIN: dict[str, Any] = {
     **dict.fromkeys(("name", "preset"), Folder),
-    **dict.fromkeys(("row", "resume", "paths.outputs", "paths.data", "log.draw"), Text),
+    **dict.fromkeys(("row", "resume", "paths.outputs", "paths.data", "log.plot"), Text),
     **dict.fromkeys(("trust", "log.show", "backbone.overrides"), list[Text]),
-    **dict.fromkeys(("seed", "backbone.seed", "features.seed", "log.draws"), Index),
+    **dict.fromkeys(("seed", "backbone.seed", "features.seed", "log.replicates"), Index),
     **dict.fromkeys(("rerun", "freeze_bn", "features.augment"), bool),
     **dict.fromkeys(("components", "dataset.max_pixels", "dataset.max_bytes"), Count),
     "dataset.size": Pixels,

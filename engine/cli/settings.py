@@ -89,9 +89,9 @@ def check_targets(cfg: DictConfig) -> None:
     targets.check(plain, cfg.trust)
     problems = [*_arguments(plain, cfg.trust), *_metrics(plain), *_machine(plain)]
     try:
-        targets.find(plain["log"]["draw"], cfg.trust, "log.draw")
+        targets.find(plain["log"]["plot"], cfg.trust, "log.plot")
     except (ValueError, ImportError) as error:
-        problems.append(f"log.draw: {str(error).removeprefix('log.draw: ')}")
+        problems.append(f"log.plot: {str(error).removeprefix('log.plot: ')}")
     if problems:
         raise ValueError("\n".join(problems))
 

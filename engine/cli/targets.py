@@ -37,12 +37,12 @@ MORE = {
 }
 # Functions that a setting names without `_target_`. Those of a table write its figures.
 FUNCTIONS = {
-    "log.draw": {"engine.training.log.label_figures", "engine.benchmarks.depth.samples"},
+    "log.plot": {"engine.training.log.label_figures", "engine.benchmarks.depth.samples"},
     "table": {
-        "engine.benchmarks.age.draw",
-        "engine.benchmarks.depth.draw",
-        "engine.benchmarks.bodies.figures.draw",
-        "engine.tables.tradeoff.draw",
+        "engine.benchmarks.age.plot",
+        "engine.benchmarks.depth.plot",
+        "engine.benchmarks.bodies.figures.plot",
+        "engine.tables.tradeoff.plot",
         "engine.benchmarks.synthetic.part",
     },
 }

@@ -81,7 +81,7 @@ def write_results(loop: "Loop") -> None:
     cfg, log, folder = loop.cfg, loop.log, loop.folder
     best = folder / "checkpoints" / "best.pt"
     build.read_state(loop.task, checkpoint.read(best)["task"], best)
-    resampled = cfg.log.draws > 0 and hasattr(loop.metrics, "resample")
+    resampled = cfg.log.replicates > 0 and hasattr(loop.metrics, "resample")
     reports, predicted = {}, {}
     for split, loader in loop.evaluations.items():
         samples = resampled and split == "test"
@@ -97,9 +97,10 @@ def write_results(loop: "Loop") -> None:
     if cfg.log.predictions:
         save_predictions(folder / runs.PREDICTIONS, predicted)
     if resampled:
-        save_draws(folder / runs.DRAWS, loop.metrics, predicted["test"]["samples"], cfg.log.draws)
+        samples, path = predicted["test"]["samples"], folder / runs.REPLICATES
+        save_replicates(path, loop.metrics, samples, cfg.log.replicates)
     if cfg.log.figures:
-        figures = targets.find(cfg.log.draw, cfg.trust, "log.draw")(loop, predicted["test"])
+        figures = targets.find(cfg.log.plot, cfg.trust, "log.plot")(loop, predicted["test"])
         for name, figure in figures.items():
             log.figure(name, figure, loop.steps_done)
         if hasattr(loop.task, "show"):  # meshes
@@ -133,8 +134,8 @@ def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
-def save_draws(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
-    """Write draws.npz: every metric on `number` bootstrap replicates of the test samples, (number,)
+def save_replicates(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
+    """Write replicates.npz: every metric on `number` bootstrap replicates of the test samples, (number,)
     each. Runs on the same test set have the same replicates.
     """
     weights = bootstrap_weights(len(samples), number)

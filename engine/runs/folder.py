@@ -1,7 +1,7 @@
 """The folder of a run, named after its identity, so that a finished run is found again.
 
     <outputs>/<name>/<preset>/seed<seed>-<key>/
-        config.yaml  metrics.json  predictions.npz  draws.npz  checkpoints/{last,best}.pt  events...
+        config.yaml  metrics.json  predictions.npz  replicates.npz  checkpoints/{last,best}.pt  events...
         train.log
 
 The key is a hash of everything that can change a number (engine/runs/identity.py). A run with
@@ -23,7 +23,7 @@ from datasets.io.files import lock
 from engine.cli import targets
 from engine.runs import records
 
-PREDICTIONS, DRAWS = "predictions.npz", "draws.npz"
+PREDICTIONS, REPLICATES = "predictions.npz", "replicates.npz"
 AGAIN = "Run the same command with rerun=true to train the run again"
 LARGEST = 1 << 20  # bytes of a config.yaml
 
@@ -100,7 +100,7 @@ def brief(metrics: Mapping[str, float | None], names: Iterable[str]) -> list[tup
 
 def clear(folder: Path) -> None:
     """Delete the results and checkpoints of a run."""
-    names = ("metrics.json", "identity.json", PREDICTIONS, DRAWS)
+    names = ("metrics.json", "identity.json", PREDICTIONS, REPLICATES)
     for path in [*(folder / name for name in names), *folder.glob("events.*")]:
         path.unlink(missing_ok=True)
     if (folder / "checkpoints").is_dir():

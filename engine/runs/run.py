@@ -20,7 +20,7 @@ from engine.cli import settings, targets
 from engine.runs import identity, records
 from engine.runs.folder import (
     AGAIN,
-    DRAWS,
+    REPLICATES,
     PREDICTIONS,
     clear,
     finish,
@@ -212,7 +212,7 @@ def choose(cfg: DictConfig, folder: Path) -> None:
         best = run(_with(cfg, {cfg.choose.key: value}))
     if not is_main_process():
         return
-    for name in (PREDICTIONS, DRAWS):
+    for name in (PREDICTIONS, REPLICATES):
         if (made := Path(best["folder"]) / name).is_file():
             with made.open("rb") as source, atomic_write(folder / name) as file:
                 shutil.copyfileobj(source, file)

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from datasets.io.arrays import read_npz
 from engine.cli import targets
 from engine.cli.settings import nearest
-from engine.runs.folder import AGAIN, DRAWS
+from engine.runs.folder import AGAIN, REPLICATES
 from engine.runs.run import composed, first_stage, result
 from engine.runs.run_all import Progress, run_all
 from engine.tables.intervals import Seed, compared
@@ -154,7 +154,7 @@ def seeds_of(cfg: DictConfig) -> Seed:
 
 def mean_replicates(runs: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, Any]:
     """Return {column: (R,)}, averaged over runs, for the columns that every run has stored."""
-    paths = [Path(one["folder"]) / DRAWS for one in runs]
+    paths = [Path(one["folder"]) / REPLICATES for one in runs]
     stored = [read_npz(path, advice=AGAIN) if path.is_file() else {} for path in paths]
     common = [name for name in columns if stored and all(name in one for one in stored)]
     return {name: np.mean([one[name] for one in stored], 0) for name in common}

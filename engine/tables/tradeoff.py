@@ -115,7 +115,7 @@ def areas(
     }
 
 
-def draw(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
+def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
     """Plot the curves of all methods, without values that ran far away, and the area's range."""
     content = records.read(folder.parent / f"{cfg.name}.json", "Rerun the table.")
     about = content["tradeoff"]

@@ -54,7 +54,7 @@ ROWS = {name: row for name, row in composed("table", ["table=stsb"]).table.rows.
 def test_every_row_of_the_table_runs(name: str, source: Path):
     similarity(config(source))
     own = list(ROWS[name].get("overrides") or [])
-    short = ["trainer.epochs=2", "model.inputs=16", "log.draws=4", "log.figures=false"]
+    short = ["trainer.epochs=2", "model.inputs=16", "log.replicates=4", "log.figures=false"]
     paths = [f"paths.stsb={source / 'out'}", f"paths.outputs={source / 'runs'}"]
     if name != "BMC":  # one is enough to see that the choice works
         short.append("choose=null")

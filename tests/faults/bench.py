@@ -27,7 +27,7 @@ TINY = (
     *("experiment=imdb_wiki/vanilla", "preset=laptop", *MODEL, "trust=[tests]"),
     *("trainer.epochs=2", "trainer.batch_size=24", "trainer.workers=0", "trainer.accelerator=cpu"),
     *(f"dataset.size={SIZE}", "trainer.epoch_size=48", "log.figures=false", "log.progress=false"),
-    *("log.draws=0", "trainer.checkpoint_every=1", "log.every=1"),
+    *("log.replicates=0", "trainer.checkpoint_every=1", "log.every=1"),
 )
 STAGE2 = ("experiment=imdb_wiki/bmc", "features=cached", "features.views=1")
 TEMPORARY = ("*.tmp", "*.part", "*.parts", "*.journal", "*.partial", "*.partial-*")

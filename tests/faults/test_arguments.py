@@ -32,7 +32,6 @@ WRONG = {  # script and arguments: a word of the error
     "prepare_age source=imdb_wiki root=nowhere": "imdb_crop",
     "prepare_age source=imdb_wiki root=x pack=1000000": "4096",
     "report outputs=''": "outputs",
-    "report outputs=nowhere": "own=false",
     "diagnose nowhere.csv": "no such file",
     "train experiment=imdb_wiki/gai name=\u00fc": "quotes",
 }

@@ -42,7 +42,7 @@ SWEEP = {
 }
 
 
-def draw(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
+def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Plot all figures of a finished table into `folder`."""
     (baseline,) = cfg.benchmark.highlight.baseline
     balanced = [row for row in highlighted(cfg.benchmark, "paper", "ours") if row in runs]

@@ -51,7 +51,7 @@ def relative(one: Measurement, row: str, reference: str) -> Relative | None:
     return Relative(scale * found["mean"], *ends, found["verdict"])
 
 
-def draw(ax: Axes, y: float, found: Relative, kind: str) -> None:
+def plot(ax: Axes, y: float, found: Relative, kind: str) -> None:
     """Plot one comparison: thick line over seeds, thin line over test images."""
     colour, marker = LOOKS[kind]
     if not LIMITS[0] <= found.mean <= LIMITS[1]:
@@ -97,7 +97,7 @@ def forest(found: Sequence[Measurement]) -> Figure:
                 row, other = one.best[kind], one.best[reference]
                 compared = relative(one, row, other) if row and other else None
                 if compared is not None:
-                    draw(ax, at, compared, kind)
+                    plot(ax, at, compared, kind)
         titles = [title(one) for _, one in headers]
         rows = [one.best[kind] for _, one, kind in lines]
         axes[0].set_yticks([at for at, *_ in headers] + [at for at, *_ in lines], titles + rows)

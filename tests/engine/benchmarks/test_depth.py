@@ -9,7 +9,7 @@ import torch
 from lightning_fabric import Fabric
 
 from datasets import nyud2
-from engine.benchmarks.depth import Maps, draw
+from engine.benchmarks.depth import Maps, plot
 from engine.evaluation.evaluate import evaluate, finished_run
 from engine.features import cache as features
 from engine.runs.run import composed, run
@@ -175,7 +175,7 @@ def test_figures_of_finished_runs(rooms: Path, tmp_path: Path):
         for row, name in (("Vanilla", "vanilla"), ("GAI", "gai"))
     }
     cfg = composed("table", ["table=nyud2", "name=nyud2_tiny", "trust=[tests]"])
-    paths = draw(cfg, runs, tmp_path / "figures")
+    paths = plot(cfg, runs, tmp_path / "figures")
     assert {path.name for path in paths} == {
         f"nyud2_tiny_{kind}.{ending}" for kind in ("gain", "panel") for ending in ("png", "pdf")
     }
@@ -183,7 +183,7 @@ def test_figures_of_finished_runs(rooms: Path, tmp_path: Path):
     rmse, depths = Maps(Path(runs["GAI"][0]), ["tests"]).rmse_per_bin()
     assert rmse.shape == (100,)
     assert len(depths) == 3
-    assert draw(cfg, {"GAI": runs["GAI"]}, tmp_path) == []
+    assert plot(cfg, {"GAI": runs["GAI"]}, tmp_path) == []
 
 
 def test_maps_are_logged_to_tensorboard(rooms: Path, tmp_path: Path):

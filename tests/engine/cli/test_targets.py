@@ -28,8 +28,8 @@ HOSTILE = [
     {"_target_": "datasets.io.images.cv2.imwrite", "_args_": ["{trace}", []]},
     {"_target_": "datasets.ages.write_csv", "_args_": ["{trace}", [], [], []]},  # ours, writes
     {"_target_": "engine.runs.folder.clear", "folder": "{trace}"},
-    {"_target_": "engine.tables.tradeoff.draw", "folder": "{trace}"},  # ours, writes figures
-    {"_target_": "engine.benchmarks.age.draw", "folder": "{trace}"},
+    {"_target_": "engine.tables.tradeoff.plot", "folder": "{trace}"},  # ours, writes figures
+    {"_target_": "engine.benchmarks.age.plot", "folder": "{trace}"},
     {"_target_": "engine.benchmarks.synthetic.part", "_args_": [["folder={trace}"]]},
     {"_target_": "engine.cli.targets.make", "node": {"_target_": "os.system", "command": "x"}},
     {"_target_": "losses.Bins.fit.__func__.__globals__"},
@@ -83,7 +83,7 @@ FOREIGN = {
     "model.x": (BAD, r"numpy\.load.*trust="),
     "metrics.y": (BAD, r"numpy\.load.*trust="),
     "loss.likelihood.sigma": (BAD, r"numpy\.load.*trust="),
-    "loss.prior": ({"_target_": "engine.tables.tradeoff.draw"}, r"tradeoff\.draw.*trust="),
+    "loss.prior": ({"_target_": "engine.tables.tradeoff.plot"}, r"tradeoff\.plot.*trust="),
     "row": ("${oc.env:HOME}", "interpolations are not allowed"),
     "name": (r"\${oc.create:{_target_:numpy.load,allow_pickle:true}}", "interpolations are not"),
 }

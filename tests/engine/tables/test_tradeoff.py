@@ -97,9 +97,9 @@ def test_the_figure_shows_every_curve(tmp_path: Path):
     content["areas"] = areas(content, replicates)
     write(json.loads(json.dumps(content)), tmp_path, "made")
     cfg = composed("table", ["table=imdb_wiki_tradeoff", "name=made"])
-    written = tradeoff.draw(cfg, {}, tmp_path / "figures")
+    written = tradeoff.plot(cfg, {}, tmp_path / "figures")
     assert [path.name for path in written] == ["made_curves.png", "made_curves.pdf"]
-    assert OmegaConf.select(cfg, "table.figures") == "engine.tables.tradeoff.draw"
+    assert OmegaConf.select(cfg, "table.figures") == "engine.tables.tradeoff.plot"
 
 
 def test_a_value_that_ran_away_does_not_hide_the_others(
@@ -111,7 +111,7 @@ def test_a_value_that_ran_away_does_not_hide_the_others(
     write({**content, "areas": areas(content, replicates)}, tmp_path, "some")
     shown = []
     monkeypatch.setattr(tradeoff, "save", lambda figures, *_: shown.extend(figures.values()) or [])
-    tradeoff.draw(composed("table", ["table=imdb_wiki_tradeoff", "name=some"]), {}, tmp_path / "f")
+    tradeoff.plot(composed("table", ["table=imdb_wiki_tradeoff", "name=some"]), {}, tmp_path / "f")
     assert shown[0].axes[0].get_ylim()[1] < 25  # the start is at 20
 
 
@@ -130,4 +130,4 @@ def test_labels_that_a_test_set_lacks_leave_an_empty_figure(tmp_path: Path):
     content["areas"] = areas(content, replicates)
     write(json.loads(json.dumps(content)), tmp_path, "made")
     cfg = composed("table", ["table=imdb_wiki_tradeoff", "name=made"])
-    assert all(path.is_file() for path in tradeoff.draw(cfg, {}, tmp_path / "figures"))
+    assert all(path.is_file() for path in tradeoff.plot(cfg, {}, tmp_path / "figures"))
