@@ -140,12 +140,8 @@ def folders(cfg: DictConfig) -> list[Path]:
     return [Path(cfg.folder), *([RESULTS] if cfg.publish else [])]
 
 
-def make(cfg: DictConfig, reach: Callable[[float, bool], None]) -> dict[str, Any]:
-    """Train what is missing, and write and return the table.
-
-    `reach(share, found)` receives the finished share of the work, and whether its last step was
-    found finished.
-    """
+def make(cfg: DictConfig, reach: Callable[[float], None]) -> dict[str, Any]:
+    """Train what is missing, write and return the table; `reach` receives the finished share."""
     start, jobs = time.perf_counter(), make_jobs(cfg)
     done, total = dict.fromkeys(jobs, 0.0), sum(job.cost for job in jobs)
 
@@ -154,14 +150,14 @@ def make(cfg: DictConfig, reach: Callable[[float, bool], None]) -> dict[str, Any
         done[job] = job.cost if epoch is None else job.cost * epoch / job.training.epochs
         if epoch is None:
             print(f"{job.name}: {'found' if found else 'done'}")
-        reach(sum(done.values()) / total, found)
+        reach(sum(done.values()) / total)
 
     workers = (os.cpu_count() or 1) if cfg.workers == "auto" else int(cfg.workers)
     run_jobs(jobs, workers, cfg.fresh, report)
     return write(cfg, jobs, time.perf_counter() - start)
 
 
-def part(settings: list[str], reach: Callable[..., None]) -> Path:
+def part(settings: list[str], reach: Callable[[float], None]) -> Path:
     """Make the table as a step of `reproduce`; returns its JSON."""
     cfg = composed("synthetic", settings)
     make(cfg, reach)
@@ -174,7 +170,7 @@ def reproduce(cfg: DictConfig) -> None:
     reference = json.loads(published.read_text()) if published.is_file() else None
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("synthetic benchmark", total=1.0)
-        table = make(cfg, lambda share, found: progress.update(bar, completed=share))
+        table = make(cfg, lambda share: progress.update(bar, completed=share))
     tables.show(table, cfg.table.title, reference)
     seconds, written = table["meta"]["seconds"], ", ".join(str(f) for f in folders(cfg))
     print(f"{seconds:.0f} s. Tables and figures: {written}.")

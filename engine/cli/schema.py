@@ -91,7 +91,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "preset": Folder | None,
         "table": Text | list[Text],
         "mini_seeds.*": Count,
-        "seconds.*": Number,
     },
     "synthetic": {
         "seeds": Count | list[Index],

@@ -135,8 +135,8 @@ def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
 
 
 def save_replicates(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
-    """Write replicates.npz: every metric on `number` bootstrap replicates of the test samples, (number,)
-    each. Runs on the same test set have the same replicates.
+    """Write replicates.npz: every metric on `number` bootstrap replicates of the test samples,
+    (number,) each. Runs on the same test set have the same replicates.
     """
     weights = bootstrap_weights(len(samples), number)
     values = metrics.cpu().resample(torch.from_numpy(samples), weights)

@@ -1,8 +1,8 @@
 """The folder of a run, named after its identity, so that a finished run is found again.
 
     <outputs>/<name>/<preset>/seed<seed>-<key>/
-        config.yaml  metrics.json  predictions.npz  replicates.npz  checkpoints/{last,best}.pt  events...
-        train.log
+        config.yaml  metrics.json  predictions.npz  replicates.npz  checkpoints/{last,best}.pt
+        events...  train.log
 
 The key is a hash of everything that can change a number (engine/runs/identity.py). A run with
 metrics.json is finished; that of a diverged run holds the reason and no metrics.

@@ -20,8 +20,8 @@ from engine.cli import settings, targets
 from engine.runs import identity, records
 from engine.runs.folder import (
     AGAIN,
-    REPLICATES,
     PREDICTIONS,
+    REPLICATES,
     clear,
     finish,
     finished,

@@ -1,18 +1,19 @@
-"""Reproduce every table and figure with one command: see configs/reproduce/default.yaml.
+"""Reproduce every table and figure with one command: see configs/reproduce/default.yaml."""
 
-Each table is a stage; its benchmark states which data it needs and how long its runs take.
-"""
-
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from engine import CONFIGS, RESULTS
 from engine.benchmarks import mini
@@ -25,45 +26,47 @@ from engine.tables import table as tables
 from engine.tables.columns import table_configs
 from engine.tables.compare import expanded
 from engine.tables.report import render
-from engine.tables.stages import Reach, Stage, clock, print_line, run_stages
 
 PRESETS = {"mini": "laptop", "real": "paper"}
+MINUTES = {"mini datasets": 2, "table": 5}  # expected, unless the table states its own
+Reach = Callable[[float], None]  # receives the share of a stage that is done
+
+
+class Stage(NamedTuple):
+    """Some minutes of work that reports its progress and returns its table's JSON, if any."""
+
+    name: str
+    minutes: float  # expected
+    work: Callable[[Reach], Path | None]
 
 
 def stages(cfg: DictConfig) -> tuple[list[Stage], list[str]]:
     """Return what is to be done, and a line for each table that is skipped."""
-    if cfg.data not in PRESETS:
-        raise ValueError(f"data: expected {' or '.join(PRESETS)}, got {cfg.data}.")
     found, skipped, generated = [], [], set()
-    seen: set[str] = set()  # stage-1 runs and features that earlier tables compute
     overrides = for_runs(cfg)
     for name in chosen(cfg.table):
         seeds = cfg.mini_seeds.get(name, cfg.seeds) if cfg.data == "mini" else cfg.seeds
         own = [f"table={name}", f"seeds={seeds}", f"jobs={jobs(cfg)}"]
         table = composed("table", own + make.passed_on(overrides))
-        benchmark = table.benchmark
+        benchmark, minutes = table.benchmark, table.table.get("minutes", MINUTES["table"])
         if program := benchmark.get("program"):
             settings = list(cfg.get(benchmark.name) or [])
             work = functools.partial(targets.find(program, key="table"), settings)
-            found.append(Stage(name, benchmark.seconds.all, work))
+            found.append(Stage(name, minutes, work))
             continue
         folder = table.paths.get(benchmark.dataset)  # of the dataset's files, if it has any
         option = f"paths.{benchmark.dataset}=<folder>"
         if folder is not None and cfg.data == "mini" and not benchmark.get("mini"):
             skipped.append(f"{name}: skipped, no generated data; use data=real {option}.")
-        elif folder is not None and cfg.data == "real" and not has_files(Path(folder)):
+        elif folder is not None and cfg.data == "real" and not any(Path(folder).glob("*")):
             skipped.append(f"{name}: skipped, no data in {folder}; set {option}.")
         else:
             generated |= {benchmark.get("mini")} - {None}
-            found.append(table_stage(cfg, table, overrides, seen))
+            found.append(Stage(name, minutes, functools.partial(run_table, table, overrides)))
     if cfg.data == "mini" and generated:
-        seconds = cfg.seconds.prepare * len(generated) / len(mini.GENERATORS)
-        found.insert(0, Stage("mini datasets", seconds, lambda _: prepare(cfg, generated)))
+        name = "mini datasets"
+        found.insert(0, Stage(name, MINUTES[name], lambda _: prepare(cfg, generated)))
     return found, skipped
-
-
-def has_files(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def chosen(wanted: Any) -> list[str]:
@@ -111,64 +114,64 @@ def jobs(cfg: DictConfig) -> int:
 
 
 def prepare(cfg: DictConfig, wanted: set[str]) -> None:
+    """Generate these mini datasets."""
     own = composed("prepare_mini", list(cfg.prepare))
     own.draw = [name for name in own.draw if name in wanted]
     mini.generate(own)
 
 
-def table_stage(cfg: DictConfig, table: DictConfig, overrides: list[str], seen: set[str]) -> Stage:
-    """Return the stage of a table whose runs take different times."""
-    seconds = OmegaConf.merge(cfg.seconds, table.benchmark.get("seconds") or {})
-    costs = run_costs(seconds, table, overrides, seen)  # pyright: ignore[reportArgumentType]
+def run_table(table: DictConfig, overrides: list[str], reach: Reach) -> Path:
+    """Make a table and return its JSON."""
+    rows = [row for row in expanded(table.table.rows).values() if row.get("experiment")]
+    runs, done = sum(row.get("seeds") or table.seeds for row in rows), 0
 
-    def work(reach: Reach) -> Path:
-        done = 0
+    def progress(event: Event) -> None:
+        nonlocal done
+        print(event)
+        done += event.state is not State.STARTED
+        reach(done / runs)
 
-        def progress(event: Event) -> None:
-            nonlocal done
-            print(event)
-            if event.state is not State.STARTED:
-                done += 1
-                reach(sum(costs[:done]) / sum(costs), found=event.state is State.FOUND)
-
-        written = make.make(table, overrides, progress)
-        return next(path for path in written if path.suffix == ".json")
-
-    return Stage(table.table.name, sum(costs), work)
+    written = make.make(table, overrides, progress)
+    return next(path for path in written if path.suffix == ".json")
 
 
-def run_costs(
-    seconds: DictConfig, table: DictConfig, overrides: list[str], seen: set[str]
-) -> list[float]:
-    """Return the expected seconds of each run of a table.
+def run_stages(found: Sequence[Stage], log: Path, console: Console) -> dict[str, Path | None]:
+    """Return {stage: the JSON of its table, or None} of the stages that succeeded.
 
-    The first run on a backbone trains stage 1, and the first of a benchmark computes its features,
-    unless an earlier table has (`seen`).
+    Their output goes to `log`. A stage that fails does not stop the others.
     """
-    rows, costs = expanded(table.table.rows), []
-    if table.table.get("measure") == "cost":
-        return [seconds.measured] * len(rows)
+    columns = BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    quiet: Any = {"redirect_stdout": False, "redirect_stderr": False}
+    quiet["disable"] = not console.is_terminal
+    bar = Progress("{task.description}", *columns, console=console, **quiet)
+    task = bar.add_task("reproduce", total=sum(stage.minutes for stage in found))
+    succeeded: dict[str, Path | None] = {}
+    before = 0.0
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with bar, log.open("a", buffering=1) as file:
+        for stage in found:
+            start = time.monotonic()
+            bar.update(task, description=f"reproduce: {stage.name}")
 
-    @functools.cache
-    def example(experiment: str) -> DictConfig:
-        return composed("train", [f"experiment={experiment}", *overrides])
+            def reach(share: float, stage: Stage = stage, before: float = before) -> None:
+                bar.update(task, completed=before + min(share, 1) * stage.minutes)
 
-    for row in rows.values():
-        if row.get("experiment"):
-            run, benchmark = example(row.experiment), table.benchmark.name
-            cached = run.features.mode == "cached"
-            one = seconds.cached if cached else seconds.trained
-            seeds = [one * len(run.choose.among if run.choose else [0])]
-            seeds *= row.get("seeds") or table.seeds
-            if run.backbone is not None and run.backbone.experiment not in seen:
-                seeds[0] += seconds.trained
-                seen.add(run.backbone.experiment)
-            if cached and benchmark not in seen:
-                seeds[0] += seconds.features
-                seen.add(benchmark)
-            seen.add(row.experiment)
-            costs += seeds
-    return costs
+            try:
+                with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+                    print(f"=== {stage.name}, {time.strftime('%Y-%m-%d %H:%M:%S')}")
+                    succeeded[stage.name] = stage.work(reach)
+                line = f"{stage.name}: done in {time.monotonic() - start:.0f} s"
+            except Exception as error:
+                traceback.print_exc(file=file)
+                line = f"{stage.name}: FAILED, {type(error).__name__}: {error} (see {log})"
+            reach(1.0)
+            before += stage.minutes
+            print_line(console, line)
+    return succeeded
+
+
+def print_line(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(name: str, path: Path) -> None:
@@ -193,8 +196,8 @@ def reproduce(cfg: DictConfig) -> None:
         print_line(console, line)
     if not found:
         raise SystemExit("Nothing to do: there is no data for any of the tables.")
-    total = clock(sum(stage.seconds for stage in found))
-    about = f", about {total} on two cores" if cfg.data == "mini" else ""
+    minutes = sum(stage.minutes for stage in found)
+    about = f", about {minutes} minutes on two cores" if cfg.data == "mini" else ""
     print_line(console, f"{len(found)} stages{about}; their output is in {log}")
     succeeded = run_stages(found, log, console)
     for name, path in succeeded.items():
