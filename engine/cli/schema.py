@@ -104,6 +104,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "training.*.sigma_learning_rate": Number,
         "training.*.optimizer": Literal["SGD", "Adam"],
     },
+    "tabular": {"workers": Count | Literal["auto"]},
     "speed": {
         "only": list[Literal["losses", "synthetic", "loader", "features", "depth", "bodies"]],
         **dict.fromkeys(("rounds", "threads"), Count),

@@ -14,6 +14,7 @@ their energies is no difference; a setting in which this decides is `cancelled`.
 """
 
 import math
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -87,7 +88,9 @@ def _definition(
     (evidence, log_p), pull = vjp(lambda x: terms(x, scale), x)  # pyright: ignore
     one, none = torch.ones_like(share), torch.zeros_like(share)
     of_evidence, of_log_p = (pull(v)[0][:, 0] for v in ((one, none), (none, one)))
-    to_scale = jvp(lambda s: terms(x, s), (scale,), (torch.ones_like(scale),))[1]
+    with warnings.catch_warnings():  # torch scripts its own derivatives at the first jvp
+        warnings.filterwarnings("ignore", ".*torch.jit.script", FutureWarning)
+        to_scale = jvp(lambda s: terms(x, s), (scale,), (torch.ones_like(scale),))[1]
     slope, scale_slope = of_evidence - of_log_p, to_scale[0] - to_scale[1]
     energy = (log_p / share).abs() + loss.prior.log_evidence(likelihood, x, labels).abs()
     found = (
