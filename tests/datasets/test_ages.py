@@ -44,10 +44,6 @@ def test_augmentation_repeats_with_torchs_generator(faces):
         assert torch.equal(first[i], dataset[i % 2]["input"])
 
 
-def test_padding_is_16_at_224(faces):
-    assert AgeDataset(faces / "faces.csv", faces, "train", 224).padding == 16
-
-
 def test_written_csv_is_read_back(tmp_path):
     write_csv(tmp_path / "new/a.csv", [3, 70.5], ["x/1.jpg", "x, y.jpg"], ["val", "train"])
     rows = [(row.age, row.path, row.split) for row in read_csv(tmp_path / "new/a.csv")]
@@ -68,20 +64,15 @@ GOOD = "age,path,split\n1,crop/0.jpg,train\n"
         ("", "expected the columns age, path, split"),
         (GOOD + "2,crop/1.jpg\n", "line 3: expected 3 cells, got 2"),
         (GOOD + "nan,crop/1.jpg,train\n", r"line 3: expected an age in 0\.\.200 years, got 'nan'"),
-        (GOOD + ",crop/1.jpg,train\n", "line 3: expected an age"),
         (GOOD + "old,crop/1.jpg,train\n", "line 3: expected an age.*'old'"),
         (GOOD + "-1,crop/1.jpg,train\n", "line 3: expected an age.*'-1'"),
         (GOOD + "201,crop/1.jpg,train\n", "line 3: expected an age.*'201'"),
-        (GOOD + "inf,crop/1.jpg,train\n", "line 3: expected an age.*'inf'"),
         (GOOD + "1,crop/1.jpg,dev\n", "line 3: expected split train or val or test, got 'dev'"),
         (GOOD + "1,../1.jpg,train\n", "line 3: expected a path below"),
         (GOOD + "1,crop/../../1.jpg,train\n", "line 3: expected a path below"),
         (GOOD + "1,/etc/hostname,train\n", "line 3: expected a path below"),
         (GOOD + "1,,train\n", "line 3: expected a path"),
-        (
-            "age,path,split\n1,crop/0.jpg,val\n",
-            r"expected rows with split 'train', got \{'val': 1\}",
-        ),
+        (GOOD.replace("train", "val"), r"expected rows with split 'train', got \{'val': 1\}"),
         ("age,path,split\n", "expected rows, got none"),
     ],
 )
@@ -92,37 +83,26 @@ def test_bad_csv_is_named(faces, text, message):
     assert str(faces / "faces.csv") in str(caught.value)
 
 
-def test_unknown_split_name(faces):
+@pytest.mark.parametrize("path", ["crop/missing.jpg", "nowhere/0.jpg", "crop"])
+def test_missing_files_are_named(faces, path):
     with pytest.raises(ValueError, match=r"Unknown split 'valid'; choose from train, val, test"):
         build(faces, "valid")
-
-
-def test_missing_csv(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"faces\.csv: no such CSV.*prepare_age"):
-        build(tmp_path)
-
-
-@pytest.mark.parametrize("path", ["crop/missing.jpg", "nowhere/0.jpg", "crop"])
-def test_missing_image_is_found_at_once(faces, path):
-    (faces / "faces.csv").write_text(f"{GOOD}1,{path},train\n")
-    with pytest.raises(FileNotFoundError, match=rf"faces\.csv, line 3: no such file .*{path}"):
-        build(faces)
-
-
-def test_image_that_vanishes_later_is_named(faces):
+        build(faces / "crop")
     dataset = build(faces)
     (faces / "crop/3.jpg").unlink()
     with pytest.raises(FileNotFoundError, match=r"crop/3\.jpg: no such image"):
         dataset[1]
+    (faces / "faces.csv").write_text(f"{GOOD}1,{path},train\n")
+    with pytest.raises(FileNotFoundError, match=rf"faces\.csv, line 3: no such file .*{path}"):
+        build(faces)
 
 
 def test_links_may_not_leave_the_folder(faces, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     (faces / "crop/0.jpg").rename(outside / "0.jpg")
     (faces / "crop/0.jpg").symlink_to(outside / "0.jpg")
-    with pytest.raises(
-        ValueError, match=r"faces\.csv, line 2: 'crop/0\.jpg' is a link that leaves"
-    ):
+    with pytest.raises(ValueError, match=r"faces\.csv, line 2: 'crop/0\.jpg' is a link"):
         build(faces)
     (faces / "linked").symlink_to(outside)
     (faces / "faces.csv").write_text("age,path,split\n1,linked/0.jpg,train\n")

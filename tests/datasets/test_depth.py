@@ -11,9 +11,14 @@ RNG = np.random.default_rng(0)
 FRAME = RNG.integers(0, 255, (240, 320), np.uint8)
 
 
-def test_without_augmentation_it_is_the_centre_crop():
-    where = maps.placement((240, 320), maps.CROP)
-    np.testing.assert_array_equal(maps.sample(FRAME, maps.CROP, where, True), FRAME[6:234, 8:312])
+@pytest.mark.parametrize("mirror", [False, True])
+def test_centre_crop_at_full_and_half_size(mirror: bool):
+    expected = FRAME[6:234, 8:312][:, :: -1 if mirror else 1]
+    where = maps.placement((240, 320), maps.CROP, mirror=mirror)
+    np.testing.assert_array_equal(maps.sample(FRAME, maps.CROP, where, nearest=True), expected)
+    half = maps.sample(FRAME, (114, 152), maps.placement((240, 320), (114, 152), 0, mirror), True)
+    blocks = expected.reshape(114, 2, 152, 2).transpose(0, 2, 1, 3).reshape(114, 152, 4)
+    assert (half[..., None] == blocks).any(-1).all()
 
 
 def test_a_frame_of_twice_the_size_is_averaged_for_images_and_sampled_for_depth():
@@ -25,16 +30,6 @@ def test_a_frame_of_twice_the_size_is_averaged_for_images_and_sampled_for_depth(
     depth = maps.sample(large, maps.CROP, where, nearest=True)
     blocks = large.reshape(240, 2, 320, 2).transpose(0, 2, 1, 3)[6:234, 8:312].reshape(228, 304, 4)
     assert (depth[..., None] == blocks).any(-1).all()  # a pixel of the block, never a mixture
-
-
-def test_mirror_and_half_size():
-    where = maps.placement((240, 320), maps.CROP, mirror=True)
-    mirrored = maps.sample(FRAME, maps.CROP, where, nearest=True)
-    np.testing.assert_array_equal(mirrored, FRAME[6:234, 8:312][:, ::-1])
-    where = maps.placement((240, 320), (114, 152))
-    half = maps.sample(FRAME, (114, 152), where, nearest=True)
-    blocks = FRAME[6:234, 8:312].reshape(114, 2, 152, 2).transpose(0, 2, 1, 3).reshape(114, 152, 4)
-    assert (half[..., None] == blocks).any(-1).all()
 
 
 def test_image_and_depth_turn_together():
@@ -107,58 +102,43 @@ def frame(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([depth, green, blue], -1).astype(np.uint8), depth.astype(np.uint8)
 
 
-# A frame, its pixels (0, 0), (0, 303), (100, 150), (227, 303) of 16-bit depth, their sum over the
-# crop, the pixels (0, 0), (100, 150), (227, 303) of the image, and their sum.
-EVALUATION = {
+# Of a frame of this size, by the released code: four pixels of 16-bit depth and their sum over the
+# crop, three of the image and the sum; of a frame mirrored and turned by 3.3 degrees: one pixel of
+# the depth at 114 x 152 and the sum, one of the image and the sum.
+RELEASED = {
     (480, 640): (
-        [9250, 37, 5291, 8325],
-        321034681,
-        [[149, 169, 162], [117, 133, 153], [131, 119, 116]],
-        26135198,
+        ([9250, 37, 5291, 8325], 321034681),
+        ([[149, 169, 162], [117, 133, 153], [131, 119, 116]], 26135198),
+        (99, 2165368),
+        ([130, 120, 136], 26072641),
     ),
     (240, 320): (
-        [8103, 3626, 814, 2849],
-        320609033,
-        [[219, 108, 166], [22, 178, 148], [77, 47, 184]],
-        26104969,
+        ([8103, 3626, 814, 2849], 320609033),
+        ([[219, 108, 166], [22, 178, 148], [77, 47, 184]], 26104969),
+        (92, 2161862),
+        ([20, 164, 170], 26051420),
     ),
     (427, 561): (
-        [9139, 8695, 999, 3071],
-        321430692,
-        [[153, 150, 79], [101, 86, 125], [108, 31, 113]],
-        26116961,
+        ([9139, 8695, 999, 3071], 321430692),
+        ([[153, 150, 79], [101, 86, 125], [108, 31, 113]], 26116961),
+        (110, 2165196),
+        ([158, 72, 150], 26039838),
     ),
 }
-# The depth (50, 75) of 114 x 152 and its sum, the image's pixel (100, 150) and its sum, of a frame
-# mirrored and turned by 3.3 degrees.
-TRAINING = {
-    (480, 640): (99, 2165368, [130, 120, 136], 26072641),
-    (240, 320): (92, 2161862, [20, 164, 170], 26051420),
-    (427, 561): (110, 2165196, [158, 72, 150], 26039838),
-}
 
 
-@pytest.mark.parametrize("size", EVALUATION)
-def test_evaluation_sees_the_very_pixels(size: tuple[int, int]):
-    pixels, total, colours, sum_of_colours = EVALUATION[size]
+@pytest.mark.parametrize("size", RELEASED)
+def test_pixels_of_the_released_code(size: tuple[int, int]):
     image, depth = frame(*size)
     seen = maps.released_depth(depth.astype(np.uint16) * 37)
-    assert seen.shape == maps.CROP
-    assert seen[[0, 0, 100, 227], [0, 303, 150, 303]].tolist() == pixels
-    assert seen.sum(dtype=int) == total
+    pixels = seen[[0, 0, 100, 227], [0, 303, 150, 303]].tolist()
+    assert (pixels, seen.sum(dtype=int)) == RELEASED[size][0]
     seen = maps.released_image(image)
-    assert seen[[0, 100, 227], [0, 150, 303]].tolist() == colours
-    assert seen.sum(dtype=int) == sum_of_colours
-
-
-@pytest.mark.parametrize("size", TRAINING)
-def test_training_mirrors_turns_and_resizes(size: tuple[int, int]):
-    pixel, total, colours, sum_of_colours = TRAINING[size]
-    image, depth = frame(*size)
+    assert (seen[[0, 100, 227], [0, 150, 303]].tolist(), seen.sum(dtype=int)) == RELEASED[size][1]
     seen = maps.released_depth(depth, (114, 152), angle=3.3, mirror=True)
-    assert (seen.shape, seen[50, 75], seen.sum(dtype=int)) == ((114, 152), pixel, total)
+    assert (seen[50, 75], seen.sum(dtype=int)) == RELEASED[size][2]
     seen = maps.released_image(image, angle=3.3, mirror=True)
-    assert (seen[100, 150].tolist(), seen.sum(dtype=int)) == (colours, sum_of_colours)
+    assert (seen[100, 150].tolist(), seen.sum(dtype=int)) == RELEASED[size][3]
 
 
 def test_of_two_pixels_as_near_the_later_one_is_taken():
@@ -166,10 +146,7 @@ def test_of_two_pixels_as_near_the_later_one_is_taken():
     np.testing.assert_array_equal(maps.released_depth(depth), depth[13:469:2, 17:625:2])
 
 
-def test_a_narrow_frame_is_black_beside():
-    image, depth = frame(320, 240)
-    seen = maps.released_depth(depth)
-    np.testing.assert_array_equal(seen[:, 32:272], depth[46:274])
-    assert not seen[:, :32].any()
-    assert not seen[:, 272:].any()
-    assert maps.released_image(image).shape == (*maps.CROP, 3)
+def test_a_narrow_frame_is_black_on_both_sides():
+    depth = frame(320, 240)[1]
+    expected = np.pad(depth[46:274], ((0, 0), (32, 32)))
+    np.testing.assert_array_equal(maps.released_depth(depth), expected)

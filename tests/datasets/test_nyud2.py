@@ -1,5 +1,6 @@
 """The items of NYUD2-DIR, its held-out scenes, its two sources, and every way files are wrong."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -185,15 +186,6 @@ def test_a_damaged_frame_is_named(what: str, folder: Path):
         DepthDataset(folder, "train", SMALL)[0]
 
 
-def test_missing_file_of_a_row(folder: Path):
-    path = first(folder, ".png", "test")
-    path.unlink()
-    with pytest.raises(
-        FileNotFoundError, match=rf"nyu2_test\.csv, line 1: no such file .*{path.name}"
-    ):
-        DepthDataset(folder, "test", SMALL)
-
-
 @pytest.mark.parametrize("text", ["data/a.jpg\n", "data/../a.jpg,data/a.png\n", ""])
 def test_damaged_csv(folder: Path, text: str):
     (folder / "nyu2_train.csv").write_text(text)
@@ -201,18 +193,24 @@ def test_damaged_csv(folder: Path, text: str):
         DepthDataset(folder, "train", SMALL)
 
 
-def test_mask_of_the_wrong_shape(folder: Path):
-    np.save(folder / nyud2.MASK, np.ones((2, 228, 304), np.uint8))
-    with pytest.raises(ValueError, match=r"mask\.npy: .*\(3, 228, 304\), got \(2, 228, 304\)"):
-        DepthDataset(folder, "test", SMALL)
-    (folder / nyud2.MASK).unlink()
-    with pytest.raises(FileNotFoundError, match=r"mask\.npy: no such file.*prepare_nyud2"):
-        DepthDataset(folder, "test", SMALL)
+FILES = {"test": (nyud2.MASK, (3, 228, 304)), "train": (nyud2.HISTOGRAM, (8, 100))}
 
 
-def test_histogram_of_the_wrong_shape(folder: Path):
-    np.save(folder / nyud2.HISTOGRAM, np.ones((5, 100)))
-    with pytest.raises(ValueError, match=r"histogram\.npy: .*\(8, 100\), got \(5, 100\)"):
-        DepthDataset(folder, "train", SMALL)
-    np.save(folder / nyud2.HISTOGRAM, np.ones(100))  # the sum alone, as the released numbers
+@pytest.mark.parametrize("side", FILES)
+def test_missing_files_and_files_of_the_wrong_shape(folder: Path, side: str):
+    name, shape = FILES[side]
+    np.save(folder / name, np.ones((2, *shape[1:]), np.uint8))
+    with pytest.raises(ValueError, match=rf"{name}: .*{re.escape(str(shape))}, got \(2, "):
+        DepthDataset(folder, side, SMALL)
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"{name}: no such file.*prepare_nyud2"):
+        DepthDataset(folder, side, SMALL)
+    path = first(folder, ".png", side)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=rf"_{side}\.csv, line 1: no such .*{path.name}"):
+        DepthDataset(folder, side, SMALL)
+
+
+def test_the_sum_of_the_histograms_is_enough(folder: Path):
+    np.save(folder / nyud2.HISTOGRAM, np.ones(100))
     assert DepthDataset(folder, "train", SMALL).label_counts.sum() == 100  # pyright: ignore

@@ -54,12 +54,6 @@ def test_both_halves(tmp_path):
     assert (ages.tolist(), paths) == ([30, 29, 50, 89], [*imdb, "wiki_crop/17/a.jpg"])
 
 
-def test_one_half_is_enough(tmp_path):
-    write_mat(tmp_path, "wiki", WIKI)
-    ages, paths = sources.imdb_wiki(tmp_path)
-    assert (ages.tolist(), paths) == ([89], ["wiki_crop/17/a.jpg"])
-
-
 def test_ages_agree_with_the_calendar():
     """Against datetime, day by day over 400 days that hold a leap day."""
     days = [date.fromordinal(date(1959, 12, 1).toordinal() + i) for i in range(400)]
@@ -67,64 +61,51 @@ def test_ages_agree_with_the_calendar():
     assert ages.tolist() == [2000 - d.year - (1 if d.month >= 7 else 0) for d in days]
 
 
-def test_no_mat_file(tmp_path):
+def test_one_half_is_enough(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"imdb\.mat or .*wiki\.mat, got neither"):
         sources.imdb_wiki(tmp_path)
+    write_mat(tmp_path, "wiki", WIKI)
+    ages, paths = sources.imdb_wiki(tmp_path)
+    assert (ages.tolist(), paths) == ([89], ["wiki_crop/17/a.jpg"])
 
 
-@pytest.mark.parametrize("content", [b"", b"junk" * 200, "other struct", "cut"])
-def test_damaged_mat_file_is_named(tmp_path, content):
-    file = tmp_path / "imdb_crop/imdb.mat"
-    if isinstance(content, bytes):
-        file.parent.mkdir()
-        file.write_bytes(content)
-    elif content == "cut":
-        write_mat(tmp_path, "imdb", IMDB)
-        file.write_bytes(file.read_bytes()[:700])
-    else:
-        file.parent.mkdir()
-        savemat(file, {"imdb": {"full_path": "a"}})
+DAMAGE = {
+    "junk": lambda file: file.write_bytes(b"junk" * 200),
+    "other struct": lambda file: savemat(file, {"imdb": {"full_path": "a"}}),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:700]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_mat_file_is_named(tmp_path, damage):
+    write_mat(tmp_path, "imdb", IMDB)
+    DAMAGE[damage](tmp_path / "imdb_crop/imdb.mat")
     with pytest.raises(ValueError, match=r"imdb\.mat: expected the struct 'imdb' with the fields"):
         sources.imdb_wiki(tmp_path)
 
 
-def touch(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
+NAMES = {
+    "agedb": {"A/0_MariaCallas_35_f.jpg": 35, "A/10_Jean_Claude_101_m.jpg": 101},
+    "utkface": {"61_1_20170109142408075.jpg.chip.jpg": 61, "9_1_2_20161219204347420.jpg": 9},
+}
 
 
-def test_agedb_names(tmp_path):
-    touch(tmp_path, "AgeDB/0_MariaCallas_35_f.jpg", "AgeDB/10_Jean_Claude_101_m.jpg", "readme.txt")
-    ages, paths = sources.agedb(tmp_path)
-    assert ages.tolist() == [35, 101]
-    assert paths == ["AgeDB/0_MariaCallas_35_f.jpg", "AgeDB/10_Jean_Claude_101_m.jpg"]
-
-
-def test_utkface_names(tmp_path):
-    names = ("9_1_2_20161219204347420.jpg", "61_1_20170109142408075.jpg.chip.jpg")
-    touch(tmp_path, *names)
-    ages, paths = sources.utkface(tmp_path)
-    assert dict(zip(paths, ages.tolist(), strict=True)) == {names[0]: 9, names[1]: 61}
+@pytest.mark.parametrize("source", NAMES)
+def test_ages_in_file_names(tmp_path, source):
+    read = getattr(sources, source)
+    with pytest.raises(FileNotFoundError, match=r"expected images named .*, got no \.jpg"):
+        read(tmp_path)
+    (tmp_path / "A").mkdir()
+    for name in (*NAMES[source], "readme.txt"):
+        (tmp_path / name).touch()
+    ages, paths = read(tmp_path)
+    assert dict(zip(paths, ages.tolist(), strict=True)) == NAMES[source]
+    (tmp_path / "holiday.jpg").touch()
+    with pytest.raises(ValueError, match=r"holiday\.jpg: expected a name like .*1 of 3"):
+        read(tmp_path)
 
 
 def test_utkface_labels(tmp_path):
     (tmp_path / "labels.csv").write_text("age,path\n26,UTKFace/a.jpg\n1,UTKFace/b.jpg\n")
     ages, paths = sources.utkface(tmp_path)
     assert (ages.tolist(), paths) == ([26.0, 1.0], ["UTKFace/a.jpg", "UTKFace/b.jpg"])
-
-
-@pytest.mark.parametrize("text", ["", "age,path\n", "age,file\n1,a.jpg\n", "age,path\nx,a.jpg\n"])
-def test_bad_labels_are_named(tmp_path, text):
-    (tmp_path / "labels.csv").write_text(text)
-    with pytest.raises(ValueError, match=r"labels\.csv.*: expected"):
-        sources.utkface(tmp_path)
-
-
-def test_strange_and_missing_names(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"id_Name_age_gender\.jpg, got no \.jpg"):
-        sources.agedb(tmp_path)
-    touch(tmp_path, "1_A_35_f.jpg", "holiday.jpg")
-    with pytest.raises(ValueError, match=r"holiday\.jpg: expected a name like id_Name.*1 of 2"):
-        sources.agedb(tmp_path)

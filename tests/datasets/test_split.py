@@ -19,12 +19,8 @@ def test_counts_per_age(cap):
         n = min(count // 3, cap) if age <= 120 else 0
         for name, expected in (("val", n), ("test", n), ("train", count - 2 * n)):
             assert ((ages == age) & (split == name)).sum() == expected
-
-
-def test_same_seed_same_split_other_seed_other_split():
-    first = balanced_split(AGES, 150, seed=666)
-    np.testing.assert_array_equal(first, balanced_split(AGES, 150, seed=666))
-    assert (first != balanced_split(AGES, 150, seed=667)).any()
+    np.testing.assert_array_equal(split, balanced_split(ages, cap, seed=666))
+    assert (split != balanced_split(ages, cap, seed=667)).any()
 
 
 def test_ages_within_a_year_are_split_together():
@@ -40,11 +36,8 @@ def test_groups_stay_on_one_side_and_counts_stay():
     for age in (20, 40):
         assert (split[ages == age] == "val").sum() == 20
         assert (split[ages == age] == "test").sum() == 20
-
-
-def test_age_of_copies_only_gives_nothing_to_val_and_test():
-    split = balanced_split(np.full(6, 9), 20, seed=1, together=[[0, 1, 2, 3, 4, 5]])
-    assert set(split) == {"train"}
+    copies = balanced_split(np.full(6, 9), 20, seed=1, together=[range(6)])
+    assert set(copies) == {"train"}
 
 
 def test_identical_images_are_found(tmp_path):
@@ -56,8 +49,5 @@ def test_identical_images_are_found(tmp_path):
     assert identical_images(files) == [[0, 2, 6], [1, 5]]
     split = np.array(["train", "val", "test", "val", "val", "val", "train"])
     assert sides([[0, 2, 6], [1, 5]], split) == [{"train", "test"}, {"val"}]
-
-
-def test_missing_image_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"gone\.jpg: no such image"):
         identical_images([tmp_path / "gone.jpg"])

@@ -85,11 +85,3 @@ def test_without_locks_a_file_is_written_and_a_lock_is_refused(
     assert (tmp_path / "a.json").read_bytes() == b"new"
     with (tmp_path / "lock").open("w") as file, pytest.raises(OSError, match="lock: this file"):
         files.lock(file)
-
-
-def test_writable_makes_a_folder_or_refuses(tmp_path: Path):
-    files.writable(tmp_path / "new" / "folder")
-    assert (tmp_path / "new" / "folder").is_dir()
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        files.writable(tmp_path / "file")

@@ -29,7 +29,6 @@ IMAGES, HOSTS = (3, 3, 640, 480), [("/etc/hosts", 0, 2**30)]
 FOREIGN: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
     "missing": (lambda file: None, "images is missing"),
     "a group": (lambda file: file.create_group("images"), "images is not an array"),
-    "a soft link": (lambda file: file.update(images=h5py.SoftLink("/other")), "images is a link"),
     "an external link": (
         lambda file: file.update(images=h5py.ExternalLink("/etc/other.h5", "images")),
         "images is a link",

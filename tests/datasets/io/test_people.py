@@ -1,5 +1,6 @@
 """Files under SPIN's and MMHuman3D's names are found, and people without a pose are spoken of."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -47,33 +48,23 @@ def test_a_set_without_poses_is_told_before_training(data: Path, tmp_path: Path)
     assert ["coco", "24", "0", "24", "0"] in lines
 
 
-def test_to_do_without_its_poses_is_a_decision(data: Path, tmp_path: Path):
+def test_some_sets_may_have_no_pose_but_not_all(data: Path, tmp_path: Path):
     done = run(config(data, tmp_path, "ihmr/spin", "dataset.train.h36m.fits=null"))
-    log = (Path(done["folder"]) / "train.log").read_text()
-    assert [line.split()[:5] for line in log.splitlines()][1:3] == [
-        ["h36m", "40", "0", "0", "40"],
-        ["coco", "24", "0", "24", "0"],
-    ]
-
-
-def test_nobody_at_all_is_an_error(data: Path):
+    line = re.findall("h36m .*", (Path(done["folder"]) / "train.log").read_text())[0]
+    assert line.split()[:5] == ["h36m", "40", "0", "0", "40"]
     for changes in (["dataset.train.h36m.fits=null"], []):
         with pytest.raises(FileNotFoundError, match="No person has a pose in h36m"):
             dataset(data, "dataset.only=[h36m]", *changes)
-
-
-def test_fits_make_up_for_it(data: Path):
     np.save(data / "ihmr/static_fits/h36m_fits.npy", np.zeros((40, 82), np.float32))
     made = dataset(data)
-    assert "h36m                40            0              40        0" in made.about
+    assert re.findall("h36m .*", made.about)[0].split()[:5] == ["h36m", "40", "0", "40", "0"]
     assert np.isfinite(made.labels).all()
 
 
-def test_some_without_a_pose_are_counted(bodies: Path, data: Path):
+def test_some_people_without_a_pose_are_counted(bodies: Path, data: Path):
     shutil.copy(bodies / "ihmr/h36m_train.npz", data / "ihmr/h36m_train.npz")
-    has = (np.arange(40) % 4 > 0).astype(np.uint8)
-    rewrite(data / "ihmr/h36m_train.npz", has_smpl=has)
-    (line,) = [one for one in dataset(data).about.splitlines() if one.startswith("h36m")]
+    rewrite(data / "ihmr/h36m_train.npz", has_smpl=np.arange(40) % 4 > 0)
+    (line,) = re.findall("h36m .*", dataset(data).about)
     assert line.split()[:5] == ["h36m", "40", "30", "0", "10"]
     assert line.endswith(f"no fits at {data}/ihmr/static_fits/h36m_fits.npy")
 
@@ -101,13 +92,6 @@ def test_names_of_spin_and_mmhuman3d(bodies: Path, tmp_path: Path):
     read_mean(folder / "smpl_mean_params.npz")
 
 
-def test_missing_files_are_listed(tmp_path: Path):
-    with pytest.raises(FileNotFoundError) as error:
-        dataset(tmp_path)
-    for name in ("ihmr/h36m_train.npz", "ihmr/dataset_extras/h36m_train.npz"):
-        assert f"{tmp_path}/{name}" in str(error.value)
-
-
 def test_names_in_object_arrays(bodies: Path, tmp_path: Path):
     path = tmp_path / "people.npz"
     shutil.copy(bodies / "ihmr/3dpw_test.npz", path)
@@ -121,9 +105,3 @@ def test_names_in_object_arrays(bodies: Path, tmp_path: Path):
     rewrite(path, without=("imgname", "notes"), **names, center=made.center.astype(object))
     with pytest.raises(ValueError, match=r"people\.npz.*center contains objects"):
         read_people(path, tmp_path)
-
-
-def test_human_data_is_named(tmp_path: Path):
-    np.savez(tmp_path / "a.npz", image_path=np.array(["a"]), bbox_xywh=np.zeros((1, 5)))
-    with pytest.raises(ValueError, match=r"a\.npz.*This is MMHuman3D's HumanData; use SPIN's"):
-        read_people(tmp_path / "a.npz", tmp_path)
