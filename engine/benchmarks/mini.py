@@ -15,32 +15,7 @@ from engine.benchmarks.age import describe
 from engine.processes.pool import side_by_side
 from synthetic.mini.bodies import write_bodies
 from synthetic.mini.faces import write_faces
-from synthetic.mini.folder import Progress
 from synthetic.mini.rooms import write_rooms
-
-
-def faces(cfg: DictConfig, progress: Progress) -> str:
-    new = write_faces(cfg.folder, cfg.images, cfg.size, cfg.cap, cfg.seed, progress)
-    return f"{_status(cfg.folder, new)}\n{describe(read_csv(Path(cfg.folder) / 'imdb_wiki.csv'))}"
-
-
-def rooms(cfg: DictConfig, progress: Progress) -> str:
-    new = write_rooms(cfg.rooms.folder, cfg.rooms.train, cfg.rooms.test, cfg.seed, progress)
-    counts = f"train {cfg.rooms.train:,}, test {cfg.rooms.test:,} frames"
-    return f"{_status(cfg.rooms.folder, new)}\n{counts}"
-
-
-def bodies(cfg: DictConfig, progress: Progress) -> str:
-    own, counts = cfg.bodies, OmegaConf.to_container(cfg.bodies.counts)
-    new = write_bodies(own.folder, counts, own.size, cfg.seed, own.poses, progress)  # pyright: ignore
-    return _status(own.folder, new)
-
-
-def _status(folder: str, new: bool) -> str:
-    return f"{folder}: {'generated' if new else 'already there, nothing to do'}."
-
-
-GENERATORS = {"bodies": bodies, "faces": faces, "rooms": rooms}
 
 
 def generate(cfg: DictConfig) -> None:
@@ -59,10 +34,23 @@ def generate(cfg: DictConfig) -> None:
 
 
 def _generate(cfg: DictConfig, name: str, report: Callable[[float], None]) -> str:
+    """Generate one dataset and return a message."""
+
     def progress(items: Any) -> Iterator:
         for i, item in enumerate(items):
             if i % 50 == 0:
                 report(i / len(items))
             yield item
 
-    return GENERATORS[name](cfg, progress)
+    own: Any = cfg if name == "faces" else cfg[name]
+    if name == "faces":
+        new = write_faces(own.folder, own.images, own.size, own.cap, cfg.seed, progress)
+        about = "\n" + describe(read_csv(Path(own.folder) / "imdb_wiki.csv"))
+    elif name == "rooms":
+        new = write_rooms(own.folder, own.train, own.test, cfg.seed, progress)
+        about = f"\ntrain {own.train:,}, test {own.test:,} frames"
+    else:
+        counts: Any = OmegaConf.to_container(own.counts)
+        new = write_bodies(own.folder, counts, own.size, cfg.seed, own.poses, progress)
+        about = ""
+    return f"{own.folder}: {'generated' if new else 'already there, nothing to do'}.{about}"

@@ -5,8 +5,6 @@
  "meta": {"commit", "command", "machine", "seconds", "versions"}}
 """
 
-import csv
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -51,13 +50,21 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     """Return the table as Markdown, CSV or LaTeX; `file`: the name of its file."""
     names, against = columns_of(table), table.get("against") or {}
     if form == "csv":
-        return _csv(table, names)
+        keys = ["row", "column", "mean", "std", "seeds", "paper"]
+        cells = [
+            {"row": row, "column": name, **cells[name]}
+            for row, cells in all_rows(table).items()
+            for name in names
+            if name in cells
+        ]
+        return pd.DataFrame(cells, columns=keys, dtype=object).to_csv(index=False)
     if form not in FORMATS:
         raise ValueError(f"Unknown format {form!r}; choose from {', '.join(FORMATS)}.")
     quote, bold = (in_markdown, "**{}**") if form == "md" else (in_tex, r"\textbf{{{}}}")
     head = heads(benchmark_of(file, table), names)
-    grids = {title: [["", *map(quote, head)]] for title in sections_of(table)}
+    grids = {}
     for title, rows in sections_of(table).items():
+        grids[title] = [["", *map(quote, head)]]
         for row, cells in rows.items():
             texts = {name: _text(cells.get(name), form) for name in names}
             texts |= {n: bold.format(texts[n]) for n in names if is_ahead(against, row, n)}
@@ -65,9 +72,19 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     if form == "tex":
         return _tex(grids)
     blocks = [f"{title}:\n\n{markdown(g)}" if title else markdown(g) for title, g in grids.items()]
-    found = differences(against, names[0], head[0].rstrip(" ↓↑"))
-    blocks += [LEGEND, markdown(found)] if found else []
-    return "\n".join([*blocks, *_areas(table)])
+    if found := differences(against, names[0], head[0].rstrip(" ↓↑")):
+        blocks += [LEGEND, markdown(found)]
+    areas = table.get("areas") or {}
+    if order := sorted(areas, key=lambda method: areas[method]["mean"]):
+        rows = [[method, _text(cell(areas[method]["values"]), "md")] for method in order]
+        blocks.append(markdown([["", "Area under the front"], *rows]))
+        pairs = {
+            method: {other: {"area": areas[method]["against"][other]} for other in order[i + 1 :]}
+            for i, method in enumerate(order)
+        }
+        if found := differences(pairs, "area", "area"):
+            blocks.append(markdown(found))
+    return "\n".join(blocks)
 
 
 def differences(against: Mapping[str, Any], name: str, title: str) -> list[list[str]]:
@@ -87,21 +104,6 @@ def differences(against: Mapping[str, Any], name: str, title: str) -> list[list[
         seen.add(row)
     head = ["", "Compared with", f"Difference in {title}", "95% CI, seeds", "95% CI, test images"]
     return [[*head, "Verdict"], *found] if found else []
-
-
-def _areas(table: Mapping[str, Any]) -> list[str]:
-    """Return the areas under the fronts of a trade-off, smallest first, and their differences."""
-    areas = table.get("areas") or {}
-    order = sorted(areas, key=lambda method: areas[method]["mean"])
-    if not order:
-        return []
-    rows = [[method, _text(cell(areas[method]["values"]), "md")] for method in order]
-    pairs = {
-        method: {other: {"area": areas[method]["against"][other]} for other in order[i + 1 :]}
-        for i, method in enumerate(order)
-    }
-    grids = [["", "Area under the front"], *rows], differences(pairs, "area", "area")
-    return [markdown(grid) for grid in grids if grid]
 
 
 def markdown(grid: Sequence[Sequence[str]]) -> str:
@@ -137,19 +139,8 @@ def _tex(grids: Mapping[str, Sequence[Sequence[str]]]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _csv(table: Mapping[str, Any], names: Sequence[str]) -> str:
-    text, keys = io.StringIO(), ["row", "column", "mean", "std", "seeds", "paper"]
-    writer = csv.DictWriter(text, keys, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for row, cells in all_rows(table).items():
-        found = [name for name in names if name in cells]
-        writer.writerows({"row": row, "column": name, **cells[name]} for name in found)
-    return text.getvalue()
-
-
 def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | None = None) -> None:
     """Print the table by metric: our numbers, the paper's, and those of the committed reference."""
-    console = Console(width=max(Console().width, 110))
     names, benchmark = columns_of(table), benchmark_of("", table)
     known = all_rows(reference or {"rows": {}})
     metrics: dict[str, list[str]] = {}
@@ -159,39 +150,39 @@ def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | No
         grid = [["", *heads(benchmark, own)]]
         for section, rows in sections_of(table).items():
             shown = {row: cells for row, cells in rows.items() if cells.keys() & set(own)}
-            grid += [[f"[italic]{section}"]] if section and shown else []
+            grid += [[section]] if section and shown else []
             for row, cells in shown.items():
                 old = known.get(row, {})
-                grid.append([escape(row), *(_beside(cells.get(n), old.get(n)) for n in own)])
-        _print(console, f"{title} ({metric})", grid)
+                grid.append([row, *(_beside(cells.get(n), old.get(n)) for n in own)])
+        _print(f"{title} ({metric})", grid)
     about = heads(benchmark, names[:1])[0]
     if found := differences(table.get("against") or {}, names[0], about):
-        lines = [[escape(text) for text in line] for line in found]
-        _print(console, f"{title}: differences in {about}", lines)
+        _print(f"{title}: differences in {about}", found)
 
 
-def _print(console: Console, title: str, grid: Sequence[Sequence[str]]) -> None:
+def _print(title: str, grid: Sequence[Sequence[str]]) -> None:
     printed = Table(title=escape(title), title_justify="left")
     for head in grid[0]:
         printed.add_column(head, justify="right" if head else "left", no_wrap=bool(head))
     for line in grid[1:]:
-        printed.add_row(*line)
+        printed.add_row(*map(escape, line))
+    console = Console(width=max(Console().width, 110))
     console.print(printed)
 
 
 def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None) -> str:
-    if entry is None:
-        return "-"
-    notes = [] if entry["paper"] is None else [f"paper {number(entry['paper'])}"]
-    if reference is not None and reference["mean"] is not None:  # cited rows have none
-        notes.append(f"ours {number(reference['mean'])}")
-    shown = _text({**entry, "paper": None}, "md")
-    return "\n".join([shown, *(f"[dim]{note}[/]" for note in notes)])
+    """Return our number, the paper's and that of the reference, one below the other."""
+    lines = [_text(entry and {**entry, "paper": None}, "md")]
+    if entry and entry["paper"] is not None:
+        lines.append(f"paper {number(entry['paper'])}")
+    if entry and reference and reference["mean"] is not None:  # cited rows have none
+        lines.append(f"ours {number(reference['mean'])}")
+    return "\n".join(lines)
 
 
 def _text(entry: Mapping[str, Any] | None, form: str) -> str:
     """`12.66 ± 0.05 (12.69)`: our mean, the spread, the paper's number; or "diverged"."""
-    diverged = None if entry is None else entry.get("diverged")
+    diverged = entry and entry.get("diverged")
     if entry is None or (entry["mean"] is None and entry["paper"] is None and not diverged):
         return "-" if form == "md" else "--"
     text = DIVERGED if diverged else "-" if entry["mean"] is None else number(entry["mean"])

@@ -10,6 +10,7 @@ the area      the mean height of the front from the start's x to the median end 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +82,12 @@ def areas(
         }
         return heights(fronts, origin[0])
 
-    def on_stage(first: int) -> dict[str, float]:
-        def value(row: str, name: str) -> float:
-            values = found[row][name]["values"]
-            return float(np.mean([v for (s1, _), v in values.items() if s1 == first]))
-
-        return heights_of(value)
+    def on_stage(first: int, row: str, name: str) -> float:
+        values = found[row][name]["values"]
+        return float(np.mean([v for (s1, _), v in values.items() if s1 == first]))
 
     stages = sorted({first for first, _ in found[start][x]["values"]})
-    by_stage = {first: on_stage(first) for first in stages}
+    by_stage = {first: heights_of(partial(on_stage, first)) for first in stages}
     rows = [start, *(row for rows in methods.values() for row in rows)]
     stored = {(row, name): found[row][name]["replicates"] for row in rows for name in (x, y)}
     complete = all(one is not None for one in stored.values())
@@ -119,18 +117,18 @@ def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
     """Plot the curves of all methods, without values that ran far away, and the area's range."""
     content = records.read(folder.parent / f"{cfg.name}.json", "Rerun the table.")
     about = content["tradeoff"]
-    labels = [axis_label(cfg.benchmark, about[axis]) for axis in ("x", "y")]
-    origin = start_of(content)
-    near = {
-        method: {k: p for k, p in of.items() if not any(np.array(p) > FAR * np.array(origin))}
-        for method, of in points_of(content).items()
-    }
-    points = {method: of for method, of in near.items() if of}
+    origin = point_of(content, about["start"])
+    points = {}
+    for method, rows in content["curves"].items():
+        found = {knob: point_of(content, row) for knob, row in rows.items()}
+        near = {k: p for k, p in found.items() if (np.array(p) <= FAR * np.array(origin)).all()}
+        points |= {method: near} if near else {}
     with mpl.rc_context(STYLE):
         figure = Figure((8, 3.8))
         everything, zoomed = figure.subplots(1, 2)
         for ax in (everything, zoomed):
             plot_curves(points, content, ax)
+            ax.plot(*origin, "x", color="black", markersize=6)
         if points:
             everything.legend(fontsize=7)
         fronts = {name: front([origin, *of.values()]) for name, of in points.items()}
@@ -142,6 +140,8 @@ def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
             margin = 0.08 * (high - low)
             zoomed.set_xlim(low[0] - margin[0], end + margin[0])
             zoomed.set_ylim(low[1] - margin[1], high[1] + margin[1])
+        columns = (column(cfg.benchmark, about[axis]) for axis in ("x", "y"))
+        labels = [f"{one.group.rstrip(' ↓↑')}, {one.part}" for one in columns]
         everything.set(xlabel=labels[0], ylabel=labels[1])
         zoomed.set(xlabel=labels[0], title="range of the area, with the values of the knobs")
         figure.tight_layout()
@@ -149,42 +149,24 @@ def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         return save({"curves": figure}, folder, cfg.name)
 
 
-def start_of(content: Mapping[str, Any]) -> Point:
-    """Return the common start of all curves; NaN if the test set has no such labels."""
-    about = content["tradeoff"]
-    found = (content["rows"][about["start"]][about[axis]]["mean"] for axis in ("x", "y"))
+def point_of(content: Mapping[str, Any], row: str) -> Point:
+    """Return (x, y) of a row, means over all seeds; NaN if it diverged or has no such labels."""
+    found = (content["rows"][row][content["tradeoff"][axis]]["mean"] for axis in ("x", "y"))
     x, y = (np.nan if value is None else value for value in found)
     return x, y
-
-
-def points_of(content: Mapping[str, Any]) -> dict[str, dict[str, Point]]:
-    """Return {method: {knob: (x, y)}}, means over all seeds; without values that diverged."""
-    x, y = content["tradeoff"]["x"], content["tradeoff"]["y"]
-    rows = content["rows"]
-    return {
-        method: {
-            knob: (rows[row][x]["mean"], rows[row][y]["mean"])
-            for knob, row in of_method.items()
-            if rows[row][x]["mean"] is not None
-        }
-        for method, of_method in content["curves"].items()
-    }
 
 
 def plot_curves(
     points: Mapping[str, Mapping[str, Point]], content: Mapping[str, Any], ax: Axes
 ) -> None:
-    """Plot a curve per method, a ring at the value chosen on validation, a cross at the start."""
-    x, y = content["tradeoff"]["x"], content["tradeoff"]["y"]
+    """Plot a curve for each method, with a ring at the value chosen on validation."""
     for method, of_method in points.items():
-        shade = colour(method)
-        area = content["areas"][method]["mean"]
+        shade, area = colour(method), content["areas"][method]["mean"]
         curve = np.array(list(of_method.values())).T
         ax.plot(*curve, ".-", color=shade, label=f"{method}, area {area:.2f}", linewidth=1)
         if method in content["rows"]:
-            chosen = [content["rows"][method][name]["mean"] for name in (x, y)]
+            chosen = point_of(content, method)
             ax.plot(*chosen, "o", color=shade, markerfacecolor="none", markersize=7)
-    ax.plot(*start_of(content), "x", color="black", markersize=6)
 
 
 def label_knobs(points: Mapping[str, Mapping[str, Point]], ax: Axes) -> None:
@@ -199,9 +181,3 @@ def label_knobs(points: Mapping[str, Mapping[str, Point]], ax: Axes) -> None:
             placed.append(at)
             style: Any = {"fontsize": 6, "color": colour(method), "textcoords": "offset points"}
             ax.annotate(f"{float(knob):g}", point, (3, 3), **style)
-
-
-def axis_label(benchmark: Mapping[str, Any], name: str) -> str:
-    """E.g. bMAE (years), Many."""
-    about = column(benchmark, name)
-    return f"{about.group.rstrip(' ↓↑')}, {about.part}"

@@ -5,9 +5,9 @@
 Both 95% intervals (intervals.py) are divided by the same mean; negative is better.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from engine.tables.plots import STYLE, save
-from engine.tables.report.summary import KINDS, Measurement, measurements
+from engine.tables.report.summary import KINDS, Measurement, measurements, metric
 
 LIMITS = (-45.0, 20.0)  # percent; what lies outside is written at the edge
 REFERENCES = ("baseline", "reweighted")
@@ -25,46 +25,32 @@ SEEDS: Any = {"linewidth": 3.2, "solid_capstyle": "butt"}
 IMAGES: Any = {"linewidth": 1.1}
 
 
-class Relative(NamedTuple):
-    """A difference in percent of the reference; negative is better."""
-
-    mean: float
-    seeds: tuple[float, float] | None
-    images: tuple[float, float] | None
-    verdict: str
-
-
-def relative(one: Measurement, row: str, reference: str) -> Relative | None:
-    """Compare two rows; None if their values are not stored."""
+def relative(one: Measurement, row: str, reference: str) -> dict[str, Any] | None:
+    """Return {"mean", "seeds", "images", "verdict"} of a difference in percent of the reference,
+    negative is better; None if the values of the rows are not stored."""
     found = one.difference(row, reference)
     if found.get("mean") is None:
         return None
     scale = 100 / abs(one.means[reference]) * (1 if one.column.better == "lower" else -1)
-
-    def scaled(interval: Sequence[float] | None) -> tuple[float, float] | None:
-        if interval is None:
-            return None
-        low, high = sorted(scale * end for end in interval)
-        return low, high
-
-    ends = scaled(found["seeds"]), scaled(found["images"])
-    return Relative(scale * found["mean"], *ends, found["verdict"])
+    ends = {
+        key: found[key] and sorted(scale * x for x in found[key]) for key in ("seeds", "images")
+    }
+    return {**found, **ends, "mean": scale * found["mean"]}
 
 
-def plot(ax: Axes, y: float, found: Relative, kind: str) -> None:
+def plot(ax: Axes, y: float, found: Mapping[str, Any], kind: str) -> None:
     """Plot one comparison: thick line over seeds, thin line over test images."""
-    colour, marker = LOOKS[kind]
-    if not LIMITS[0] <= found.mean <= LIMITS[1]:
-        low, high = found.seeds or (np.nan, np.nan)
-        text = f"◀ {found.mean:.0f}%  [{low:.0f}, {high:.0f}]".replace("-", "\N{MINUS SIGN}")
+    (colour, marker), mean = LOOKS[kind], found["mean"]
+    if not LIMITS[0] <= mean <= LIMITS[1]:
+        low, high = found["seeds"] or (np.nan, np.nan)
+        text = f"◀ {mean:.0f}%  [{low:.0f}, {high:.0f}]".replace("-", "\N{MINUS SIGN}")
         ax.text(LIMITS[0] + 0.5, y, text, color=colour, va="center", fontsize=7.5)
         return
-    for interval, offset, style in ((found.seeds, -0.14, SEEDS), (found.images, 0.22, IMAGES)):
-        if interval is not None:
-            ax.plot(np.clip(interval, *LIMITS), [y + offset] * 2, color=colour, **style)
-    significant = found.verdict in ("ahead", "behind")
-    face = colour if significant else "white"
-    ax.plot(found.mean, y, marker, color=colour, markerfacecolor=face, markersize=4.5, zorder=3)
+    for key, offset, style in (("seeds", -0.14, SEEDS), ("images", 0.22, IMAGES)):
+        if found[key] is not None:
+            ax.plot(np.clip(found[key], *LIMITS), [y + offset] * 2, color=colour, **style)
+    face = colour if found["verdict"] in ("ahead", "behind") else "white"
+    ax.plot(mean, y, marker, color=colour, markerfacecolor=face, markersize=4.5, zorder=3)
 
 
 def forest(found: Sequence[Measurement]) -> Figure:
@@ -98,7 +84,7 @@ def forest(found: Sequence[Measurement]) -> Figure:
                 compared = relative(one, row, other) if row and other else None
                 if compared is not None:
                     plot(ax, at, compared, kind)
-        titles = [title(one) for _, one in headers]
+        titles = [f"{title(one)} ({metric(one.column.title, one.column)})" for _, one in headers]
         rows = [one.best[kind] for _, one, kind in lines]
         axes[0].set_yticks([at for at, *_ in headers] + [at for at, *_ in lines], titles + rows)
         for label in axes[0].get_yticklabels()[: len(headers)]:
@@ -109,11 +95,9 @@ def forest(found: Sequence[Measurement]) -> Figure:
 
 
 def title(one: Measurement) -> str:
-    """E.g. Age estimation, wiki (bMAE)."""
-    about, benchmark = one.column, one.benchmark
-    metric = about.title if about.part in ("", "All") else f"{about.title}, {about.part}"
-    name = "" if one.name == benchmark["name"] else f", {one.name}"
-    return f"{benchmark['title']}{name} ({metric})"
+    """E.g. Age estimation, wiki."""
+    name = "" if one.name == one.benchmark["name"] else f", {one.name}"
+    return one.benchmark["title"] + name
 
 
 def legend() -> list[Line2D]:

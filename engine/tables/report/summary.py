@@ -82,10 +82,13 @@ def summary() -> str:
 
 def line(one: Measurement) -> list[str]:
     cells = ["-" if row is None else f"{number(one.means[row])} {row}" for row in one.best.values()]
-    about = one.column
-    metric = about.group if about.part in ("", "All") else f"{about.group}, {about.part}"
     title = f"{one.benchmark['title']}: [{one.name}](results/{one.name}.md)"
-    return [title, metric, *cells, verdicts(one)]
+    return [title, metric(one.column.group, one.column), *cells, verdicts(one)]
+
+
+def metric(name: str, about: Column) -> str:
+    """E.g. bMAE, Few."""
+    return name if about.part in ("", "All") else f"{name}, {about.part}"
 
 
 def verdicts(one: Measurement) -> str:

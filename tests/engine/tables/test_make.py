@@ -4,10 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from omegaconf import ListConfig, OmegaConf
 
-from datasets import nyud2
-from engine import CONFIGS
 from engine.runs.run import composed
 from engine.tables import make
 from engine.tables.table import cell
@@ -36,13 +33,6 @@ def test_the_benchmark_states_whose_numbers_are_cited(
     assert cfg.name == f"{file}_mini"
 
 
-@pytest.mark.parametrize("name", sorted(p.stem for p in (CONFIGS / "benchmark").glob("*.yaml")))
-def test_cited_datasets_are_a_list(name: str):
-    """Part of a name is not the name."""
-    file = OmegaConf.load(CONFIGS / "benchmark" / f"{name}.yaml")
-    assert isinstance(file.benchmark.cited, ListConfig)
-
-
 def test_a_table_is_written_with_the_papers_numbers(
     faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
@@ -68,23 +58,6 @@ def test_a_table_is_written_with_the_papers_numbers(
     published = make.make(cfg, [*overrides, *tiny(faces, tmp_path)])
     assert published[0].read_text() in readme.read_text()
     assert "old" not in readme.read_text()
-
-
-def test_a_depth_table_of_two_rows_is_written_with_its_figures(
-    rooms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(nyud2, "BLOCK", 2)
-    overrides = ["preset=laptop", f"paths.data={rooms}", f"paths.outputs={tmp_path}"]
-    cfg = composed("table", ["table=nyud2", "seeds=1", "rows=[Vanilla,GAI]", *overrides])
-    lite = ["model.pretrained=false", "model.channels=[8,8,8]", "features.views=1"]
-    few = ["trainer.epochs=1", "trainer.batch_size=4", "trainer.workers=0", "log.figures=false"]
-    paths = make.make(cfg, [*overrides, *lite, *few])
-    written = next(path for path in paths if path.suffix == ".json")
-    rows = json.loads(written.read_text())["rows"]
-    assert list(rows) == ["Vanilla", "GAI"]
-    assert rows["GAI"]["rmse_few"]["paper"] == 1.703
-    figures = {path.name for path in (tmp_path / "tables" / "figures").iterdir()}
-    assert {"nyud2_panel.png", "nyud2_panel.pdf", "nyud2_gain.png", "nyud2_gain.pdf"} <= figures
 
 
 def test_rows_are_selected_by_name():

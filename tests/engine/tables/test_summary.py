@@ -66,13 +66,15 @@ def test_the_forest_plot_is_in_percent_of_the_reference(results: Path):
     one = summary.measurement(BENCHMARK, "wiki")
     found = forest.relative(one, "BMC", "Vanilla")
     assert found is not None
-    assert found.mean == pytest.approx(-100 * 2 / 14, rel=0.01)
-    assert found.images == pytest.approx((found.mean, found.mean), rel=0.01)  # the same noise
-    assert found.verdict == "ahead"
+    assert found["mean"] == pytest.approx(-100 * 2 / 14, rel=0.01)
+    assert found["images"] == pytest.approx(
+        (found["mean"], found["mean"]), rel=0.01
+    )  # the same noise
+    assert found["verdict"] == "ahead"
     best = {**one.best, "reweighted": None, "ours": None}
     left, right = forest.forest([one, one._replace(best=best)]).axes
     means = [line.get_xdata()[0] for line in left.lines if line.get_marker() in ("o", "s")]
-    assert means == pytest.approx([found.mean, -100 * 2.1 / 14, found.mean], rel=0.01)
+    assert means == pytest.approx([found["mean"], -100 * 2.1 / 14, found["mean"]], rel=0.01)
     assert [text.get_text() for text in right.texts] == ["compared with RRT", "not measured"]
 
 

@@ -66,13 +66,6 @@ def test_differences_and_replicates_are_written_with_the_table(tmp_path: Path, c
     assert "[-3.000, -0.250]" in capsys.readouterr().out
 
 
-def test_meta_says_where_numbers_come_from():
-    meta = provenance.meta(seconds=1.234)
-    assert {"commit", "command", "machine", "seconds", "versions"} <= set(meta)
-    assert meta["seconds"] == 1.2
-    assert "torch" in meta["versions"]
-
-
 def test_unknown_format():
     with pytest.raises(ValueError, match="Unknown format 'html'; choose from md, csv, tex"):
         tables.render(TABLE, "html")

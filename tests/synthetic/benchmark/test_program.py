@@ -77,20 +77,3 @@ def test_the_selected_epoch_has_the_best_validation_loss():
     for run, epoch in enumerate(losses.argmin(0).tolist()):
         assert torch.equal(best.weight[run], states[epoch].weight[run])
         assert best.mse[run] == states[epoch].mse[run]
-
-
-def test_a_run_does_not_depend_on_the_others_of_its_batch():
-    single = Runs(METHODS["GAI"], NORMAL[1:], (7,), SGD).train()
-    batched = Runs(METHODS["GAI"], NORMAL, (0, 7), SGD).train()
-    torch.testing.assert_close(batched.weight[3], single.weight[0], rtol=1e-5, atol=1e-6)
-
-
-def test_vanilla_learns_the_least_squares_line():
-    sizes = {"samples": 1024, "held_out": 256, "batch": 256}
-    training = dataclasses.replace(SGD, epochs=400, learning_rate=5e-3, **sizes)
-    state = Runs(METHODS["Vanilla"], NORMAL[:1], (0,), training).train()
-    data = make_splits(NORMAL[0], 0, 1024, 256)["train"]
-    design = torch.cat([data.x, torch.ones_like(data.x)], -1)
-    solution = torch.linalg.lstsq(design, data.y).solution[:, 0]
-    # SGD stops near the minimum, not on it
-    assert float(state.weight[0, 0, 0]) == pytest.approx(float(solution[0]), abs=0.05)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from models.rotations import geodesic
-from models.smpl import SMPL, check_body
+from models.smpl import check_body
 from synthetic.mini.bodies import mean_rotation, write_bodies
 from synthetic.mini.body import body, smpl_arrays
 from synthetic.mini.body_drawing import garments, nearest, render_person
@@ -93,9 +93,3 @@ def test_motion_capture_is_split_by_sequence(tmp_path: Path):
     np.savez(tmp_path / "bad.npz", pose=np.zeros((3, 66)))
     with pytest.raises(ValueError, match=r"bad\.npz: expected an npz with pose \(N, 72\)"):
         read_poses(str(tmp_path / "bad.npz"), rng)
-
-
-def test_genders_have_different_bodies(bodies: Path):
-    still, shape = torch.eye(3).expand(1, 24, 3, 3), torch.zeros(1, 10)
-    man, woman = (SMPL(bodies / "ihmr", one).vertices(still, shape) for one in ("male", "female"))
-    assert float((man - woman).norm(dim=-1).mean()) > 0.01
