@@ -58,8 +58,6 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
             if name in cells
         ]
         return pd.DataFrame(cells, columns=keys, dtype=object).to_csv(index=False)
-    if form not in FORMATS:
-        raise ValueError(f"Unknown format {form!r}; choose from {', '.join(FORMATS)}.")
     quote, bold = (in_markdown, "**{}**") if form == "md" else (in_tex, r"\textbf{{{}}}")
     head = heads(benchmark_of(file, table), names)
     grids = {}

@@ -1,8 +1,6 @@
 """A browser through chromedriver's HTTP interface (W3C WebDriver), in as much as the tests need."""
 
-import base64
 import json
-import os
 import shutil
 import subprocess
 import time
@@ -23,29 +21,21 @@ class Browser:
             ["chromedriver", "--port=0"], stdout=self.log, stderr=subprocess.STDOUT
         )
         self.base = f"http://127.0.0.1:{self._port(port_file)}"
-        options = {
-            "args": [
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--hide-scrollbars",
-                f"--user-data-dir={folder / 'profile'}",
-                f"--window-size={width},{height}",
-                *(["--blink-settings=preferredColorScheme=0"] if dark else []),
-            ]
-        }
+        arguments = [
+            *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+            *("--hide-scrollbars", f"--window-size={width},{height}"),
+            f"--user-data-dir={folder / 'profile'}",
+            *(["--blink-settings=preferredColorScheme=0"] if dark else []),
+        ]
+        options = {"args": arguments}
         always = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         made = self._post("/session", {"capabilities": {"alwaysMatch": always}})
         self.base += f"/session/{made['sessionId']}"
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.command("Emulation.setDeviceMetricsOverride", metrics)
+        override = {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics}
+        self._post("/goog/cdp/execute", override)
         offline = {"offline": True, "latency": 0, "throughput": 0}
         self._post("/chromium/network_conditions", {"network_conditions": offline})
-
-    def command(self, name: str, values: dict) -> Any:
-        """A command of the DevTools protocol."""
-        return self._post("/goog/cdp/execute", {"cmd": name, "params": values})
 
     def open(self, page: Path) -> None:
         self._post("/url", {"url": page.resolve().as_uri()})
@@ -56,15 +46,6 @@ class Browser:
 
     def console(self) -> list[dict]:
         return self._post("/se/log", {"type": "browser"})
-
-    def picture(self, path: Path, whole: bool = False) -> None:
-        values = {"captureBeyondViewport": True} if whole else {}
-        if whole:
-            size = self.run(
-                "const r = document.documentElement; return [r.scrollWidth, r.scrollHeight]"
-            )
-            values["clip"] = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
-        path.write_bytes(base64.b64decode(self.command("Page.captureScreenshot", values)["data"]))
 
     def close(self) -> None:
         try:
@@ -88,4 +69,4 @@ class Browser:
                 if "successfully on port " in line:
                     return int(line.rpartition("on port ")[2].rstrip("."))
             time.sleep(0.1)
-        raise TimeoutError(f"chromedriver (pid {self.process.pid}, user {os.getuid()}) is silent")
+        raise TimeoutError("chromedriver does not print its port")

@@ -67,10 +67,8 @@ def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
     assert table["rows"]["Vanilla"]["bmae"]["paper"] == 13.92
     assert table["rows"]["Vanilla"]["bmae"]["seeds"] == 1
     entry = table["rows"]["GAI"]["mae"]
-    single = [
-        run(tiny.config(faces, tmp_path, "imdb_wiki/gai", "components=1", f"seed={seed}"))
-        for seed in (0, 1)
-    ]
+    gai = "imdb_wiki/gai", "components=1"
+    single = [run(tiny.config(faces, tmp_path, *gai, f"seed={seed}")) for seed in (0, 1)]
     values = [done["metrics"]["test/mae"] for done in single]
     assert entry["mean"] == pytest.approx(statistics.mean(values))
     assert entry["std"] == pytest.approx(statistics.stdev(values))
@@ -89,32 +87,22 @@ def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
 @pytest.mark.usefixtures("small")
 def test_rows_are_compared_with_the_baselines():
     table = comparison.compare(config(seeds=3, extras=True), [], ignore)
-    assert table["seeds"] == {
-        "Vanilla": [(0, 0)],
-        "GAI": [(0, 0), (0, 1), (0, 2)],
-        "Focal": [(0, 0), (0, 1), (0, 2)],
-    }
-    assert {row: list(others) for row, others in table["against"].items()} == {
-        "Vanilla": ["Focal"],
-        "GAI": ["Vanilla", "Focal"],
-        "Focal": ["Vanilla"],
-    }
+    heads = [(0, 0), (0, 1), (0, 2)]
+    assert table["seeds"] == {"Vanilla": [(0, 0)], "GAI": heads, "Focal": heads}
+    pairs = {row: list(others) for row, others in table["against"].items()}
+    assert pairs == {"Vanilla": ["Focal"], "GAI": ["Vanilla", "Focal"], "Focal": ["Vanilla"]}
     found = table["against"]["GAI"]["Focal"]["bmae"]
-    ours, theirs = (
-        table[s][row]["bmae"]["values"] for s, row in (("rows", "GAI"), ("extras", "Focal"))
-    )
+    ours = table["rows"]["GAI"]["bmae"]["values"]
+    theirs = table["extras"]["Focal"]["bmae"]["values"]
     assert found["pairs"] == 3
     assert found["mean"] == pytest.approx(np.mean(np.subtract(ours, theirs)))
     # all three heads build on one Vanilla
-    by_seed = {
-        (0, i): value - table["rows"]["Vanilla"]["bmae"]["mean"] for i, value in enumerate(ours)
-    }
+    vanilla = table["rows"]["Vanilla"]["bmae"]["mean"]
+    by_seed = {(0, i): value - vanilla for i, value in enumerate(ours)}
     assert table["against"]["GAI"]["Vanilla"]["bmae"]["seeds"] == over_seeds(by_seed)
     # a bootstrap replicate of the test set, computed by hand
-    pred, target = (
-        np.load(Path(table["runs"]["Vanilla"][0]) / "predictions.npz")[f"test_{name}"]
-        for name in ("pred", "target")
-    )
+    stored = np.load(Path(table["runs"]["Vanilla"][0]) / "predictions.npz")
+    pred, target = stored["test_pred"], stored["test_target"]
     often = bootstrap_weights(len(target), 1000)[7].numpy().astype(int)
     expected = np.abs(pred - target).repeat(often, axis=0).mean()
     assert table["replicates"]["Vanilla"]["mae"][7] == pytest.approx(expected, rel=1e-6)
@@ -146,15 +134,13 @@ def test_a_row_can_choose_or_sweep_its_knob():
     histogram = {"experiment": "imdb_wiki/histogram", "overrides": ["choose=null"], "sweep": sweep}
     rows = comparison.expanded(OmegaConf.create({"RRT": rrt, "Histogram": histogram}))
     assert list(rows) == ["RRT", "Histogram", "Histogram 0.5", "Histogram 1.0"]
-    single, chosen, half, _ = (
-        comparison.configs(one, 1, ["preset=laptop"])[0] for one in rows.values()
-    )
+    made = (comparison.configs(one, 1, ["preset=laptop"])[0] for one in rows.values())
+    single, chosen, half, _ = made
     assert (single.choose, single.select.metric) == (choose, "bmae")
     assert chosen.choose == {"key": "loss.prior.power", "among": [0.5, 1.0], "settings": settings}
     assert (half.choose, half.loss.prior.power) == (None, 0.5)
-    assert comparison.curves(rows) == {
-        "Histogram": {"0.5": "Histogram 0.5", "1.0": "Histogram 1.0"}
-    }
+    curve = {"0.5": "Histogram 0.5", "1.0": "Histogram 1.0"}
+    assert comparison.curves(rows) == {"Histogram": curve}
 
 
 @pytest.mark.usefixtures("small", "forked_workers")

@@ -59,11 +59,7 @@ def test_equal_methods_are_seldom_significantly_different():
         rows = []
         for _ in range(2):
             values = {(0, s): rng.normal(10, 1) for s in range(5)}
-            rows.append(
-                {
-                    "values": values,
-                    "replicates": np.mean(list(values.values())) + rng.normal(0, 0.5, 300),
-                }
-            )
+            replicates = np.mean(list(values.values())) + rng.normal(0, 0.5, 300)
+            rows.append({"values": values, "replicates": replicates})
         wrong += difference(rows[0], rows[1], "lower")["verdict"] != "tie"
     assert wrong <= 0.05 * 400

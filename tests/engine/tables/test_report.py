@@ -14,23 +14,13 @@ from engine.tables.report.render import render
 ROOT = Path(__file__).parents[3]
 # The rows of the paper's seven tables, as it prints them; one number of each, from its last column.
 PAPER = {
-    "synthetic": {
-        "Vanilla": 2.570,
-        "Reweight": 1.001,
-        "GAI (true noise)": 0.011,
-        "BMC (true noise)": 0.011,
-        "GAI": 0.006,
-        "BMC": 0.011,
-    },
+    "synthetic": {"Vanilla": 2.570, "Reweight": 1.001, "GAI (true noise)": 0.011}
+    | {"BMC (true noise)": 0.011, "GAI": 0.006, "BMC": 0.011},
     "imdb_wiki": {"Vanilla": 26.33, "RRT": 25.13, "RRT+LDS": 24.64, "BMC": 23.29, "GAI": 23.05},
     "nyud2": {"Vanilla": 0.570, "Vanilla+LDS": 0.630, "BNI": 0.723, "GAI": 0.715},
     "ihmr": {"SPIN": 130.6, "PM-Net": 126.4, "SPIN-RT": 76.66, "BMC": 76.35, "GAI": 74.35},
-    "imdb_wiki_sigma": {
-        "Fix. (sigma = 6)": 23.78,
-        "Fix. (sigma = 7)": 23.25,
-        "Fix. (sigma = 8)": 22.94,
-        "Joint.": 23.05,
-    },
+    "imdb_wiki_sigma": {"Fix. (sigma = 6)": 23.78, "Fix. (sigma = 7)": 23.25}
+    | {"Fix. (sigma = 8)": 22.94, "Joint.": 23.05},
     "imdb_wiki_gmm": {"K=1": 23.17, "K=2": 23.05, "K=4": 23.03, "K=128": 23.18},
     "compute": {"RRT": 6502, "LDS": 6502, "GAI (K=2)": 6502, "GAI (K=512)": 6512, "BMC": 6504},
 }
@@ -40,11 +30,8 @@ PAPER = {
 def test_every_row_of_the_paper_is_cited(name: str):
     (section,) = (s for s in gather(ROOT / "results") if s.name == name)
     for method, number in PAPER[name].items():
-        (row,) = (
-            r
-            for r in section.rows
-            if r.mark == "cited" and r.method in (method, f"{method} (cited)")
-        )
+        names = method, f"{method} (cited)"
+        (row,) = (r for r in section.rows if r.mark == "cited" and r.method in names)
         assert number in [cell["paper"] for cell in row.cells.values()]
 
 

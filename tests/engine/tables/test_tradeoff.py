@@ -1,12 +1,10 @@
 """Fronts and their areas: against areas by hand, and through a whole table."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf
 
 from engine.runs.run import composed
 from engine.tables import tradeoff
@@ -85,34 +83,34 @@ def test_areas_are_in_the_table_the_smallest_first():
     assert lines[-1].endswith("| ahead |")
 
 
-def test_a_value_that_diverged_is_left_out():
-    content, replicates = table(gain=0.0)
-    content["rows"]["A 2"] = {name: cell(["diverged", 1.0]) for name in content["rows"]["A 2"]}
-    assert np.isnan(tradeoff.point_of(content, "A 2")).all()
-    assert areas(content, replicates)["A"]["mean"] > areas(content, replicates)["B"]["mean"]
+CHANGES = {
+    "nothing": {},
+    "a value diverged": {"A 2": {"bmae_many": ["diverged", 1.0], "bmae_few": ["diverged", 1.0]}},
+    "a value ran away": {"A 2": {"bmae_many": [200.0, 300.0], "bmae_few": [200.0, 300.0]}},
+    "no such labels": {
+        row: {"bmae_many": [None, None]} for row in ("Start", "A 1", "A 2", "B 1", "B 2")
+    },
+}
 
 
-def test_the_figure_shows_every_curve(tmp_path: Path):
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_figure_shows_what_was_measured(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     content, replicates = table(gain=1.0)
-    content["areas"] = areas(content, replicates)
-    write(json.loads(json.dumps(content)), tmp_path, "made")
+    for row, cells in CHANGES[change].items():
+        content["rows"][row] |= {name: cell(values) for name, values in cells.items()}
+    write({**content, "areas": areas(content, replicates)}, tmp_path, "made")
+    shown, save = [], tradeoff.save
+    monkeypatch.setattr(tradeoff, "save", lambda f, *at: shown.extend(f.values()) or save(f, *at))
     cfg = composed("table", ["table=imdb_wiki_tradeoff", "name=made"])
     written = tradeoff.plot(cfg, {}, tmp_path / "figures")
     assert [path.name for path in written] == ["made_curves.png", "made_curves.pdf"]
-    assert OmegaConf.select(cfg, "table.figures") == "engine.tables.tradeoff.plot"
-
-
-def test_a_value_that_ran_away_does_not_hide_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    content, replicates = table(gain=1.0)
-    for name in ("bmae_many", "bmae_few"):
-        content["rows"]["A 2"][name] = cell([200.0, 300.0])
-    write({**content, "areas": areas(content, replicates)}, tmp_path, "some")
-    shown = []
-    monkeypatch.setattr(tradeoff, "save", lambda figures, *_: shown.extend(figures.values()) or [])
-    tradeoff.plot(composed("table", ["table=imdb_wiki_tradeoff", "name=some"]), {}, tmp_path / "f")
-    assert shown[0].axes[0].get_ylim()[1] < 25  # the start is at 20
+    ax = shown[0].axes[0]
+    lines = [line for line in ax.lines if line.get_linestyle() == "-"]
+    points = {"nothing": 4, "no such labels": 0}.get(change, 3)
+    assert sum(len(line.get_xdata()) for line in lines) == points
+    assert ax.get_ylim()[1] < 25  # the start is at 20
 
 
 def test_knob_values_do_not_overlap_and_stay_inside():
@@ -121,13 +119,3 @@ def test_knob_values_do_not_overlap_and_stay_inside():
     points = {"A": {"1.0": (0.2, 0.2), "2.5": (0.8, 0.8), "3": (2.0, 0.5)}, "B": {"4": (0.2, 0.2)}}
     tradeoff.label_knobs(points, axes)
     assert [text.get_text() for text in axes.texts] == ["1", "2.5"]
-
-
-def test_labels_that_a_test_set_lacks_leave_an_empty_figure(tmp_path: Path):
-    content, replicates = table(gain=1.0)
-    for cells in content["rows"].values():
-        cells["bmae_many"] = cell([None, None])
-    content["areas"] = areas(content, replicates)
-    write(json.loads(json.dumps(content)), tmp_path, "made")
-    cfg = composed("table", ["table=imdb_wiki_tradeoff", "name=made"])
-    assert all(path.is_file() for path in tradeoff.plot(cfg, {}, tmp_path / "figures"))

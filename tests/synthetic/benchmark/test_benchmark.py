@@ -57,15 +57,12 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(synthetic, "side_by_side", side_by_side)
 
 
-def test_results_are_by_problem_and_seed(finished: list[Job]):
-    result = finished[0].result()
+def test_a_table_has_every_seed(finished: list[Job], tmp_path: Path):
+    """Though the jobs of the nonlinear figure have one."""
+    result = finished[0].result()  # by problem and seed
     assert result["mse"].shape == (3, 2)
     assert result["weight"].shape == (3, 2, 1, 1)
     assert np.isfinite(result["mse"]).all()
-
-
-def test_a_table_has_every_seed(finished: list[Job], tmp_path: Path):
-    """Though the jobs of the nonlinear figure have one."""
     written = write(config(tmp_path, "figures=false"), finished, seconds=1.0)
     assert written["seeds"]["Vanilla"] == [(0, 0), (1, 1)]
     against = written["against"]["GAI (true noise)"]["Vanilla"]
@@ -132,17 +129,17 @@ def test_the_table_is_written_and_printed(tmp_path: Path, capsys):
     assert "paper 5.521" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ("columns=[normal_hihg]", "Unknown columns normal_hihg; choose from normal_high"),
-        ("methods=[GIA]", "Unknown methods GIA; choose from Vanilla"),
-        ("columns=[]", "Nothing to do"),
-    ],
-)
-def test_wrong_settings_are_named(overrides: str, message: str, tmp_path: Path):
-    with pytest.raises(SystemExit, match=message):
-        make_jobs(config(tmp_path, overrides))
+WRONG = {
+    "columns=[normal_hihg]": "Unknown columns normal_hihg; choose from normal_high",
+    "methods=[GIA]": "Unknown methods GIA; choose from Vanilla",
+    "columns=[]": "Nothing to do",
+}
+
+
+@pytest.mark.parametrize("setting", WRONG)
+def test_wrong_settings_are_named(setting: str, tmp_path: Path):
+    with pytest.raises(SystemExit, match=WRONG[setting]):
+        make_jobs(config(tmp_path, setting))
 
 
 def test_a_changed_setting_is_another_job(tmp_path: Path):
