@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
+PREPARE = "scripts/prepare_age.py"
 MAX_AGE = 200  # IMDB-WIKI-DIR itself goes up to 186
 
 
@@ -61,11 +62,8 @@ class AgeDataset(ImageDataset):
         rows = read_csv(csv)
         chosen = [number for number, row in enumerate(rows) if row.split == split]
         if not chosen:
-            found = dict(Counter(row.split for row in rows))
-            raise ValueError(
-                f"{csv}: expected rows with split {split!r}, got {found}. Make the splits with "
-                "scripts/prepare_age.py."
-            )
+            found = f"{dict(Counter(row.split for row in rows))}. Make them with {PREPARE}."
+            raise ValueError(f"{csv}: expected rows with split {split!r}, got {found}")
         self.size, self.max_pixels = size, max_pixels
         self.augment = split == "train" if augment is None else augment
         self.padding = round(size / 14)  # 16 at 224 px
@@ -107,17 +105,16 @@ def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
     """
     csv = Path(csv)
     if not csv.is_file():
-        raise FileNotFoundError(f"{csv}: no such CSV. Make it with scripts/prepare_age.py.")
+        raise FileNotFoundError(f"{csv}: no such CSV. Make it with {PREPARE}.")
     needed = COLUMNS if root is None else COLUMNS[:2]
-    rows = []
+    columns, rows = ", ".join(needed), []
     try:
         with csv.open(newline="", encoding="utf-8-sig") as file:
             reader = csv_format.reader(file)
             header = next(reader, [])
             if not set(needed) <= set(header):
-                got = ", ".join(header)
                 raise ValueError(
-                    f"{csv}: expected the columns {', '.join(needed)}; got {got!r:.80}."
+                    f"{csv}: expected the columns {columns}; got {', '.join(header)!r:.80}."
                 )
             for cells in reader:
                 where = f"{csv}, line {reader.line_num}"
@@ -130,10 +127,8 @@ def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
             if not rows:
                 raise ValueError(f"{csv}: expected rows, got none.")
     except (UnicodeDecodeError, csv_format.Error) as error:
-        raise ValueError(
-            f"{csv}: expected text with the columns {', '.join(needed)}, got a file of another "
-            f"kind ({type(error).__name__}). Make it with scripts/prepare_age.py overwrite=true."
-        ) from None
+        got = f"a file of another kind ({type(error).__name__}). Make it with {PREPARE}."
+        raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}") from None
     return rows
 
 
@@ -156,10 +151,7 @@ def _check(where: str, age: str, path: str, split: str | None) -> None:
         raise ValueError(f"{where}: expected split {' or '.join(SPLITS)}, got {split!r}.")
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts:
-        raise ValueError(
-            f"{where}: expected a path below the data folder, got {path!r}. Paths are relative to "
-            "root and contain no '..'."
-        )
+        raise ValueError(f"{where}: expected a path below the data folder, got {path!r}.")
 
 
 def write_csv(

@@ -172,10 +172,8 @@ class BodyDataset(Dataset):
     def _crop(self, people: People, row: int, view: crops.View) -> NDArray:
         file = people.images / str(people.imgname[row])
         if not file.is_file():
-            raise FileNotFoundError(
-                f"{file}: no such image, named by row {row} of {people.npz}. Unpack the images "
-                "there, or correct the folder in the dataset's config."
-            )
+            where = f"row {row} of {people.npz}. Unpack the images, or set dataset.*.images."
+            raise FileNotFoundError(f"{file}: no such image, named by {where}")
         image = images.imdecode(file.read_bytes(), file, max_pixels=self.max_pixels)
         image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
         box = people.center[row], people.scale[row]
@@ -216,10 +214,7 @@ def held_out(names: NDArray, share: float) -> NDArray:
 def _check_test(people: People) -> None:
     if not people.has_pose.all():
         raise ValueError(f"{people.npz}: expected a pose for every person of the test set.")
-    genders = np.unique(people.flags[:, 3])
-    if len(genders) == 1:
-        warnings.warn(
-            f"{people.npz}: all {len(people.imgname)} people have the same gender, unlike in 3DPW. "
-            "Ground-truth meshes depend on it: check how the file was made.",
-            stacklevel=3,
-        )
+    if len(np.unique(people.flags[:, 3])) == 1:
+        found = f"all {len(people.imgname)} people have the same gender, unlike in 3DPW"
+        advice = "Ground-truth meshes depend on it: check how the file was made."
+        warnings.warn(f"{people.npz}: {found}. {advice}", stacklevel=3)

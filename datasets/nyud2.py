@@ -72,9 +72,8 @@ class DepthDataset(Dataset):
         if split not in SPLITS:
             raise ValueError(f"Unknown split {split!r}; choose from {', '.join(SPLITS)}.")
         if resampling not in RESAMPLING:
-            raise ValueError(
-                f"Unknown resampling {resampling!r}; choose from {', '.join(RESAMPLING)}."
-            )
+            choices = ", ".join(RESAMPLING)
+            raise ValueError(f"Unknown resampling {resampling!r}; choose from {choices}.")
         self.root, self.split, self.output = Path(root), split, (output[0], output[1])
         self.augment = split == "train" if augment is None else augment
         # Deviation: training samples a frame once instead of three times, see docs/protocol.md.
@@ -205,8 +204,6 @@ def _chosen(
     groups = group or [number // BLOCK for number in range(len(scenes))]
     held = [math.floor((g + 1) * share) > math.floor(g * share) for g in groups]
     if not 0 < sum(held) < len(held):
-        raise ValueError(
-            f"validation={share} holds out {sum(held)} of {len(held)} frames in {max(groups) + 1} "
-            "scenes. Set a number between 0 and 1 that leaves frames in both splits."
-        )
+        frames = f"{sum(held)} of {len(held)} frames in {max(groups) + 1} scenes"
+        raise ValueError(f"validation={share} holds out {frames}; both splits need some.")
     return [number for number, out in enumerate(held) if out == (split == "val")]

@@ -25,10 +25,8 @@ def imdb_wiki(root: Path, max_bytes: int = MAX_BYTES) -> Faces:
     halves = {name: root / f"{name}_crop" / f"{name}.mat" for name in ("imdb", "wiki")}
     found = [_half(file, name, max_bytes) for name, file in halves.items() if file.is_file()]
     if not found:
-        raise FileNotFoundError(
-            f"{root}: expected {' or '.join(map(str, halves.values()))}, got neither. Unpack "
-            "imdb_crop.tar or wiki_crop.tar there; each contains its .mat file."
-        )
+        expected = " or ".join(map(str, halves.values()))
+        raise FileNotFoundError(f"Expected {expected}, got neither. Unpack imdb_crop.tar there.")
     paths = [path for _, paths in found for path in paths]
     return np.concatenate([ages for ages, _ in found]), paths
 
@@ -39,13 +37,11 @@ def _half(file: Path, name: str, max_bytes: int) -> Faces:
         record = read_mat(file, max_bytes, variable_names=[name])[name][0, 0]
         columns = {field: record[field].ravel() for field in _FIELDS}
     except Exception as error:  # a damaged .mat file fails in many ways
-        raise ValueError(
-            f"{file}: expected the struct {name!r} with the fields {', '.join(_FIELDS)}, got "
-            f"{error!r}. Download the file again."
-        ) from error
+        expected = f"the struct {name!r} with the fields {', '.join(_FIELDS)}"
+        message = f"{file}: expected {expected}, got {error!r}. Download the file again."
+        raise ValueError(message) from error
     age = ages_when_taken(columns["dob"], columns["photo_taken"])
-    second = columns["second_face_score"].astype(float)
-    alone = ~(second > 0)  # NaN: no second face
+    alone = ~(columns["second_face_score"].astype(float) > 0)  # NaN: no second face
     keep = (columns["face_score"] >= 1) & alone & (age >= 0) & (age <= 200)
     paths = [f"{name}_crop/{np.ravel(cell)[0]}" for cell in columns["full_path"][keep]]
     return age[keep], paths
@@ -78,14 +74,9 @@ def _from_names(root: Path, pattern: re.Pattern, form: str) -> Faces:
     matches = [pattern.fullmatch(file.name) for file in files]
     strange = [file for file, match in zip(files, matches, strict=True) if match is None]
     if not files:
-        raise FileNotFoundError(
-            f"{root}: expected images named {form}, got no .jpg. Set root to the folder of the "
-            "unpacked images."
-        )
+        raise FileNotFoundError(f"{root}: expected images named {form}, got no .jpg; check root.")
     if strange:
-        raise ValueError(
-            f"{strange[0]}: expected a name like {form} ({len(strange)} of {len(files)} images are "
-            f"named otherwise). Move them elsewhere."
-        )
+        count = f"{len(strange)} of {len(files)} images are named otherwise"
+        raise ValueError(f"{strange[0]}: expected a name like {form}; {count}. Move them.")
     ages = np.array([int(match[1]) for match in matches if match])
     return ages, [file.relative_to(root).as_posix() for file in files]

@@ -63,10 +63,8 @@ def _read(root: Path, split: str, *names: str) -> list[NDArray[np.float32]]:
 def read_pairs(path: Path) -> tuple[list[str], list[str], NDArray[np.float32]]:
     """Return the sentences and scores of a .tsv file."""
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: no such file. The files are in sts-b-dir/glue_data/STS-B of the repository "
-            "YyzHarry/imbalanced-regression."
-        )
+        source = "sts-b-dir/glue_data/STS-B of the repository YyzHarry/imbalanced-regression"
+        raise FileNotFoundError(f"{path}: no such file. It is in {source}.")
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     if not rows or not set(COLUMNS) <= set(rows[0]):

@@ -86,10 +86,8 @@ def _paired_points(pred: Array, target: Array) -> tuple[Tensor, Tensor]:
     """Check two (N, P, 3) and return them in float64 on one device."""
     p, t = as_float64(pred), as_float64(target)
     if p.ndim != 3 or p.shape[-1] != 3 or p.shape[1] == 0 or p.shape != t.shape:
-        raise ValueError(
-            f"pred and target must both be (N, points, 3); got {tuple(p.shape)} and "
-            f"{tuple(t.shape)}. Reshape or expand them first."
-        )
+        got = f"{tuple(p.shape)} and {tuple(t.shape)}. Reshape or expand them first."
+        raise ValueError(f"pred and target must both be (N, points, 3); got {got}")
     return require_finite("pred", p), require_finite("target", t.to(p.device))
 
 
@@ -122,10 +120,8 @@ def paired(pred: Array, target: Array, mask: Array | None = None) -> tuple[Tenso
 def require_same_shape(name: str, a: Tensor, other: str, b: Tensor) -> None:
     """Axes of length one do not count: (N,) agrees with (N, 1), but (2, 3) not with (6,)."""
     if [n for n in a.shape if n != 1] != [n for n in b.shape if n != 1]:
-        raise ValueError(
-            f"{name} and {other} must agree in shape, up to axes of length one; got "
-            f"{tuple(a.shape)} and {tuple(b.shape)}. Give one {name} value per {other} value."
-        )
+        got = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise ValueError(f"{name} and {other} must agree in shape, up to axes of 1; got {got}.")
 
 
 def require_finite(name: str, values: Tensor) -> Tensor:

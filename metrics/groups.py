@@ -51,8 +51,7 @@ def age_shots(train_labels: Array) -> Tensor:
     labels = flat("train_labels", train_labels)
     if labels.numel() == 0:
         raise ValueError(
-            "train_labels must hold the training ages, which define the shots; got none. "
-            "Pass the training set's labels."
+            "train_labels must hold the training ages, which define the shots; got none."
         )
     return _shots(torch.bincount(age_bins(labels), minlength=MAX_AGE + 1), few_below=20)
 

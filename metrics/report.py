@@ -186,9 +186,7 @@ def mesh_averages(rows: Tensor, names: Sequence[str], weights: Tensor) -> dict[s
 def as_floats(report: Mapping[str, Tensor], samples: int | Tensor) -> Report:
     """A report on no samples is an error, though a group or a batch may be empty."""
     if samples == 0:
-        raise ValueError(
-            "a report needs at least one sample; got none. Check the split and the mask."
-        )
+        raise ValueError("a report needs at least one sample; check the split and the mask.")
     return {key: float(value) for key, value in report.items()}
 
 

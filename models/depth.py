@@ -12,6 +12,7 @@ N: images; C: channels before the last layer; W: numbers per pixel (the likeliho
 the output's size; F: width of the flattened features.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,11 +32,8 @@ class DenseRegressor(Regressor):
     (N, W, h, w). `width` is C, because feature smoothing acts on pixels, before `last`.
     """
 
-    def decode(self, features: Any) -> Tensor:
-        raise TypeError(f"{type(self).__name__} defines no decode")
-
-    def last(self, maps: Tensor) -> Tensor:
-        raise TypeError(f"{type(self).__name__} defines no last")
+    decode: Callable[[Any], Tensor]
+    last: Callable[[Tensor], Tensor]
 
     def head(self, features: Any, target: Tensor | None = None, with_features: bool = False) -> Any:
         """Return the map (N, W, h, w), and the maps (N, C, h, w) before the last layer if asked.
@@ -135,10 +133,7 @@ class Refinement(nn.Module):
 class DepthNet(DenseRegressor):
     """ResNet-18, -34 or -50 encoder, decoder, fusion, refinement: (N, 3, H, W) -> (N, W, H/2, W/2).
 
-    Arguments:
-        depth: 18, 34 or 50.
-        outputs: the likelihood's width.
-        weights: of the encoder, as in ResNet: "imagenet", a file, or None.
+    outputs: the likelihood's width. weights: of the encoder, as in ResNet.
     """
 
     head_names = ("D", "MFF", "R")

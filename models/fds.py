@@ -38,17 +38,6 @@ class FDS(nn.Module):
         first_epoch: the first epoch whose features are smoothed.
     """
 
-    kernel: Tensor
-    epoch: Tensor
-    mean: Tensor
-    var: Tensor
-    smooth_mean: Tensor
-    smooth_var: Tensor
-    seen: Tensor
-    count: Tensor
-    total: Tensor
-    square: Tensor
-
     def __init__(
         self,
         width: int,
@@ -63,28 +52,23 @@ class FDS(nn.Module):
     ):
         super().__init__()
         if kernel_size % 2 == 0 or first_epoch < 1:
-            raise ValueError(
-                "FDS needs an odd kernel_size and first_epoch >= 1, "
-                f"got {kernel_size} and {first_epoch}"
-            )
+            got = f"{kernel_size} and {first_epoch}"
+            raise ValueError(f"FDS needs an odd kernel_size and first_epoch >= 1, got {got}")
         bins = round((high - low) / step)
         if bins <= kernel_size // 2:
-            raise ValueError(
-                f"FDS mirrors {kernel_size // 2} bins at the ends, so it needs more of them than "
-                f"the {bins} between {low} and {high}"
-            )
+            raise ValueError(f"FDS needs more than {kernel_size // 2} bins, got {bins}")
         self.low, self.step, self.clip = low, step, (clip[0], clip[1])
         self.momentum, self.first_epoch = momentum, first_epoch
         impulse = np.arange(kernel_size) == kernel_size // 2
         kernel = torch.from_numpy(gaussian_filter1d(impulse.astype(np.float32), kernel_sigma))
-        self.register_buffer("kernel", kernel / kernel.sum(), persistent=False)
-        self.register_buffer("epoch", torch.zeros((), dtype=torch.long))
-        for name in ("mean", "smooth_mean", "total", "square"):  # the last two: of this epoch
-            self.register_buffer(name, torch.zeros(bins, width))
-        for name in ("var", "smooth_var"):
-            self.register_buffer(name, torch.ones(bins, width))
-        self.register_buffer("seen", torch.zeros(bins))  # 1 if a bin has had a sample
-        self.register_buffer("count", torch.zeros(bins))  # of this epoch
+        zeros, ones = torch.zeros(bins, width), torch.ones(bins, width)
+        self.kernel = nn.Buffer(kernel / kernel.sum(), persistent=False)
+        self.epoch = nn.Buffer(torch.zeros((), dtype=torch.long))
+        self.mean, self.smooth_mean = nn.Buffer(zeros), nn.Buffer(zeros.clone())
+        self.total, self.square = nn.Buffer(zeros.clone()), nn.Buffer(zeros.clone())  # this epoch's
+        self.var, self.smooth_var = nn.Buffer(ones), nn.Buffer(ones.clone())
+        self.seen = nn.Buffer(torch.zeros(bins))  # 1 if a bin has had a sample
+        self.count = nn.Buffer(torch.zeros(bins))  # of this epoch
 
     def forward(self, features: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
         """(N, F), (N, 1) -> (N, F), in float32 and without synchronising the GPU. Samples that are

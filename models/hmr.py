@@ -40,9 +40,6 @@ class MeshRegressor(Regressor):
     """
 
     head_names = ("fc1", "drop1", "fc2", "drop2", "decpose", "decshape", "deccam")
-    init_pose: Tensor
-    init_shape: Tensor
-    init_cam: Tensor
 
     def __init__(
         self,
@@ -70,9 +67,8 @@ class MeshRegressor(Regressor):
         identity = torch.eye(3)[:, :2].reshape(-1).repeat(24)
         start = identity, torch.zeros(SHAPE), torch.tensor([0.9, 0.0, 0.0])
         pose, shape, camera = start if mean is None else read_mean(mean)
-        self.register_buffer("init_pose", pose[None])
-        self.register_buffer("init_shape", shape[None])
-        self.register_buffer("init_cam", camera[None])
+        self.init_pose, self.init_shape = nn.Buffer(pose[None]), nn.Buffer(shape[None])
+        self.init_cam = nn.Buffer(camera[None])
 
     def reset_head(self) -> None:
         """Initialise the regressor."""
@@ -102,12 +98,7 @@ class MeshRegressor(Regressor):
 
 
 class HMR(MeshRegressor):
-    """ResNet-50 features, SPIN's checkpoint layout.
-
-    Arguments:
-        weights: SPIN's model_checkpoint.pt, or None for random weights.
-        (the others: see MeshRegressor)
-    """
+    """ResNet-50 features in SPIN's layout; weights: its model_checkpoint.pt, or None."""
 
     def __init__(self, weights: str | Path | None = None, **options):
         super().__init__(2048, **options)

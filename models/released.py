@@ -66,10 +66,8 @@ def state_dict(path: Path, entry: str = "state_dict") -> dict[str, torch.Tensor]
     content = read_plain(path)
     state = content.get(entry) if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        kind = (
-            sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
-        )
-        raise ValueError(f"{path}: expected a dict with `{entry}`, found {kind}")
+        keys = sorted(map(str, content))[:5] if isinstance(content, dict) else "no dict"
+        raise ValueError(f"{path}: expected a dict with `{entry}`, found {keys}")
     state = {key.removeprefix("module."): value for key, value in state.items()}
     return {key: value for key, value in state.items() if "FDS" not in key.split(".")}
 

@@ -64,8 +64,6 @@ class ResNet(Regressor):
     """ResNet-18, -34 or -50 with `outputs` numbers per image.
 
     Arguments:
-        depth: 18, 34 or 50.
-        outputs: the likelihood's width.
         weights: a file of torchvision's ImageNet weights, "imagenet" to download them, or None for
             random weights, as in DIR.
         head: creates the head's layers; one linear layer by default.

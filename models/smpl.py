@@ -54,9 +54,6 @@ class SMPL(nn.Module):
             at a fraction of the cost; training needs no vertices.
     """
 
-    extra: Tensor
-    joint_map: Tensor
-
     def __init__(self, folder: str | Path, gender: str = "neutral", joints_only: bool = False):
         super().__init__()
         self.folder = folder = Path(folder)
@@ -81,8 +78,8 @@ class SMPL(nn.Module):
                 num_betas=SHAPES,
             )
         self.body.__dict__["parents"] = _Parents(self.body)  # hides the buffer of that name
-        self.register_buffer("extra", torch.from_numpy(extra))
-        self.register_buffer("joint_map", torch.tensor(JOINT_MAP), persistent=False)
+        self.extra = nn.Buffer(torch.from_numpy(extra))
+        self.joint_map = nn.Buffer(torch.tensor(JOINT_MAP), persistent=False)
 
     def forward(self, rotations: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 24, 3, 3), (N, 10) -> vertices (N, V, 3), SPIN's joints (N, 49, 3)."""
@@ -134,10 +131,8 @@ def chunks(count: int, size: int) -> Iterator[slice]:
 def read_body(path: Path) -> dict[str, NDArray]:
     """Return the checked arrays of a SMPL npz, including `vertex_ids` (21,)."""
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: no such body. Make it from the official pickle with scripts/prepare_smpl.py, "
-            "or the free one with scripts/prepare_mini.py."
-        )
+        advice = "scripts/prepare_smpl.py (the official one) or scripts/prepare_mini.py (free)"
+        raise FileNotFoundError(f"{path}: no such body. Make it with {advice}.")
     return check_body(read_npz(path), str(path))
 
 
@@ -148,10 +143,8 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
     vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
     if joints != JOINTS:
         hint = {52: " This is SMPL-H.", 55: " This is SMPL-X."}.get(joints, "")
-        raise ValueError(
-            f"{name}: expected SMPL with {JOINTS} joints, got {joints} joints and {vertices} "
-            f"vertices.{hint} Use SMPL's own model files."
-        )
+        got = f"{joints} joints and {vertices} vertices.{hint} Use SMPL's own model files."
+        raise ValueError(f"{name}: expected SMPL with {JOINTS} joints, got {got}")
     shapes = {
         "v_template": (vertices, 3),
         "posedirs": (vertices, 3, 9 * (JOINTS - 1)),
@@ -171,10 +164,7 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
     checked |= {key: arrays[key].astype(np.int64) for key in whole}
     ids = arrays.get("vertex_ids")
     if ids is None and vertices != SMPL_VERTICES:
-        raise ValueError(
-            f"{name}: a mesh of {vertices} vertices is not SMPL's of {SMPL_VERTICES}, so it needs "
-            f"vertex_ids, the vertices of {', '.join(SELECTED[:3])}, ..."
-        )
+        raise ValueError(f"{name}: a mesh of {vertices} vertices, not SMPL's, needs vertex_ids.")
     known = known_vertex_ids["smplh"]  # SMPL and SMPL-H have the same mesh
     ids = np.array([known[key] for key in SELECTED]) if ids is None else ids
     if ids.shape != (len(SELECTED),):
@@ -186,10 +176,8 @@ def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:
     """Return (joints, vertices) float32."""
     array = read_npy(_find(path, "joint regressor"))
     if array.shape != (joints, vertices):
-        raise ValueError(
-            f"{path}: expected a regressor of {joints} joints from {vertices} vertices, got shape "
-            f"{array.shape}; it belongs to another body."
-        )
+        expected = f"a regressor of {joints} joints from {vertices} vertices"
+        raise ValueError(f"{path}: expected {expected}, got {array.shape} of another body.")
     return np.ascontiguousarray(array, np.float32)
 
 

@@ -20,9 +20,8 @@ def read(path: Path) -> dict[str, list[str]]:
         mark = max(",;\t", key=text.split("\n", 1)[0].count)
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(
-            f"{path}: expected a CSV file in UTF-8, got other bytes ({error})."
-        ) from None
+        message = f"{path}: expected a CSV file in UTF-8, got other bytes ({error})."
+        raise ValueError(message) from None
     if not rows:
         raise ValueError(f"{path}: expected a header and at least one row, got an empty file.")
     bare = all(is_number(cell) for cell in rows[0])
@@ -32,9 +31,8 @@ def read(path: Path) -> dict[str, list[str]]:
         raise ValueError(f"{path}: expected each column once, got {twice[0]!r} twice.")
     for number, row in enumerate(rows, 1 if bare else 2):
         if len(row) != len(names):
-            raise ValueError(
-                f"{path}, line {number}: expected {len(names)} columns, got {len(row)}."
-            )
+            expected = f"expected {len(names)} columns, got {len(row)}"
+            raise ValueError(f"{path}, line {number}: {expected}.")
     return {name: [row[i].strip() for row in rows] for i, name in enumerate(names)}
 
 
@@ -42,10 +40,8 @@ def numbers(path: Path, column: str | None = None) -> NDArray[np.float64]:
     """(N,) numbers of a column, NaN if missing; None: the only column."""
     columns = read(path)
     if column is None and len(columns) > 1:
-        raise ValueError(
-            f"{path}: it has {len(columns)} columns; set column=<name>, one of "
-            f"{', '.join(columns)}."
-        )
+        advice = f"set column=<name>, one of {', '.join(columns)}"
+        raise ValueError(f"{path}: it has {len(columns)} columns; {advice}.")
     return numeric(path, columns, next(iter(columns)) if column is None else str(column))
 
 
@@ -56,10 +52,8 @@ def numeric(path: Path, columns: Mapping[str, list[str]], name: str) -> NDArray[
     cells = columns[name]
     texts = [cell for cell in cells if not is_number(cell) and cell.lower() not in MISSING]
     if texts:
-        raise ValueError(
-            f"{path}: expected numbers in column {name!r}; {len(texts)} cells are not, such as "
-            f"{texts[0]!r}."
-        )
+        found = f"{len(texts)} cells are not, such as {texts[0]!r}"
+        raise ValueError(f"{path}: expected numbers in column {name!r}; {found}.")
     return np.array([float(cell) if is_number(cell) else np.nan for cell in cells])
 
 

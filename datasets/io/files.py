@@ -99,15 +99,11 @@ def locate(
             listings[file.parent] = _listing(file.parent, root)
         found = listings[file.parent].get(file.name)
         if found is None:
-            raise FileNotFoundError(
-                f"{where(index)}: no such file {file}. Unpack the files below {root}, or remove "
-                "the row from the CSV."
-            )
+            advice = f"Unpack the files below {root}, or remove the row from the CSV."
+            raise FileNotFoundError(f"{where(index)}: no such file {file}. {advice}")
         if inside and not found:
-            raise ValueError(
-                f"{where(index)}: {paths[index]!r} is a link that leaves the data folder {root}. "
-                "Set root to the folder that holds the images."
-            )
+            link = f"{paths[index]!r} is a link that leaves the data folder {root}"
+            raise ValueError(f"{where(index)}: {link}. Set root to the folder of the images.")
     return files
 
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from datasets.depth import SHORT_SIDE
 from datasets.io import images
-from datasets.io.files import MAX_PIXELS, locate
+from datasets.io.files import locate
 
 PREPARE = "scripts/prepare_nyud2.py"
+AGAIN = "Download it again, or remove its row from the CSV."
 STEPS = {8: 10 / 255, 16: 1 / 1000}  # metres per step of a depth PNG of 8 or 16 bits
 
 
@@ -36,14 +37,7 @@ class PngFrames:
     its size.
     """
 
-    def __init__(
-        self,
-        csv: Path,
-        root: Path,
-        bits: int,
-        reduced: bool = False,
-        max_pixels: int = MAX_PIXELS,
-    ):
+    def __init__(self, csv: Path, root: Path, bits: int, reduced: bool, max_pixels: int):
         self.bits, self.reduced, self.max_pixels = bits, reduced, max_pixels
         rows = read_csv(csv)
         paths = [path for row in rows for path in row]
@@ -59,10 +53,8 @@ class PngFrames:
         image, shape = self._image(file)
         depth = self._depth(other)
         if shape != depth.shape:
-            raise ValueError(
-                f"{other}: expected depth of the size of its image {file}, {shape}, got "
-                f"{depth.shape}. Download the pair again."
-            )
+            expected = f"depth of the size of its image {file}, {shape}"
+            raise ValueError(f"{other}: expected {expected}, got {depth.shape}. {AGAIN}")
         return Frame(image, depth, STEPS[self.bits])
 
     def depth(self, index: int) -> NDArray:
@@ -85,39 +77,30 @@ class PngFrames:
         data = images.read_bytes(file)
         raw = images.imdecode(data, file, cv2.IMREAD_UNCHANGED, self.max_pixels)
         if raw.ndim != 2 or raw.dtype.itemsize * 8 != self.bits:
-            raise ValueError(
-                f"{file}: expected a grey PNG of {self.bits} bits (training depth has 8, test "
-                f"depth 16), got {raw.dtype} with shape {raw.shape}. Is it in the right CSV?"
-            )
+            got = f"{raw.dtype} with shape {raw.shape}. Training depth has 8, test depth 16."
+            raise ValueError(f"{file}: expected a grey PNG of {self.bits} bits, got {got}")
         return check_depth(raw, file)
 
 
 def check_depth(depth: NDArray, source: Path | str) -> NDArray:
     """Return a depth map that has at least one measurement."""
     if not depth.any():
-        raise ValueError(
-            f"{source}: expected a depth map, got zeros only. Download it again, or remove its row "
-            "from the CSV."
-        )
+        raise ValueError(f"{source}: expected a depth map, got zeros only. {AGAIN}")
     return depth
 
 
 def read_csv(csv: Path) -> list[tuple[str, str]]:
     """Return (image, depth) of every row, without the first path element."""
     if not csv.is_file():
-        raise FileNotFoundError(
-            f"{csv}: no such CSV. Unpack NYUD2-DIR there, or make it from the labelled set: "
-            f"{PREPARE} mat=nyu_depth_v2_labeled.mat root={csv.parent}"
-        )
+        command = f"{PREPARE} mat=nyu_depth_v2_labeled.mat root={csv.parent}"
+        raise FileNotFoundError(f"{csv}: no such CSV. Unpack NYUD2-DIR there, or run {command}")
     rows = []
     with csv.open(newline="", encoding="utf-8-sig") as file:
         for line, cells in enumerate(csv_format.reader(file), start=1):
             paths = [Path(cell) for cell in cells]
             if len(paths) != 2 or any(len(p.parts) < 2 or ".." in p.parts for p in paths):
-                raise ValueError(
-                    f"{csv}, line {line}: expected two paths like data/nyu2_train/x.jpg, got "
-                    f"{cells}."
-                )
+                expected = "expected two paths like data/nyu2_train/x.jpg"
+                raise ValueError(f"{csv}, line {line}: {expected}, got {cells}.")
             rows.append(tuple(str(Path(*path.parts[1:])) for path in paths))
     if not rows:
         raise ValueError(f"{csv}: expected rows image,depth; got an empty file.")

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.io.arrays import read_mat
-from datasets.io.files import MAX_BYTES, MAX_PIXELS
 from datasets.io.nyud2_frames import Frame, check_depth
 
 CHUNK = 1 << 28  # bytes of the largest chunk that is decompressed
@@ -20,39 +19,26 @@ AGAIN = "Download nyu_depth_v2_labeled.mat again."
 class MatFrames:
     """Frames of one side ("train" or "test") of splits.mat."""
 
-    def __init__(
-        self,
-        mat: Path,
-        splits: Path,
-        side: str,
-        max_pixels: int = MAX_PIXELS,
-        max_bytes: int = MAX_BYTES,
-    ):
+    def __init__(self, mat: Path, splits: Path, side: str, max_pixels: int, max_bytes: int):
         self.mat, self.max_bytes = mat, max_bytes
         self._arrays, self._pid = None, -1
         if not h5py.is_hdf5(mat):
             found = "a file of another format" if mat.is_file() else "no such file"
-            raise ValueError(
-                f"{mat}: expected the labelled set as HDF5 (MATLAB v7.3), got {found}. {AGAIN}"
-            )
+            raise ValueError(f"{mat}: expected the labelled set as HDF5, got {found}. {AGAIN}")
         self.numbers = read_splits(splits, max_bytes)[side]
         with h5py.File(mat) as file:
             images, depths = (array.shape for array in self._read(file))
         if len(images) != 4 or len(depths) != 3 or images[1] != 3:
-            raise ValueError(
-                f"{mat}: expected images (P, 3, W, H) and depths (P, W, H), got {images} and "
-                f"{depths}. {AGAIN}"
-            )
+            got = f"{images} and {depths}. {AGAIN}"
+            raise ValueError(f"{mat}: expected images (P, 3, W, H) and depths (P, W, H), got {got}")
         if max(shape[-1] * shape[-2] for shape in (images, depths)) > max_pixels:
-            raise ValueError(
-                f"{mat}: frames of {images[2]} x {images[3]} pixels, more than "
-                f"max_pixels={max_pixels:,}. {AGAIN}"
-            )
+            size = f"{images[2]} x {images[3]} pixels"
+            raise ValueError(f"{mat}: frames of {size}, more than {max_pixels=}. {AGAIN}")
         count = min(images[0], depths[0])
         if max(self.numbers) >= count:
+            got = f"{max(self.numbers) + 1}. Take splits.mat of the same release."
             raise ValueError(
-                f"{splits}: expected numbers of the {count} frames of {mat}, got "
-                f"{max(self.numbers) + 1}. Take splits.mat of the same release."
+                f"{splits}: expected numbers of the {count} frames of {mat}, got {got}"
             )
         self.scenes = [""] * len(self.numbers)
 
@@ -107,7 +93,7 @@ def own_array(file: h5py.File, name: str, kinds: str, chunk_bytes: int) -> h5py.
     return found
 
 
-def read_splits(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, list[int]]:
+def read_splits(path: Path, max_bytes: int) -> dict[str, list[int]]:
     """Return {"train", "test"}: frame numbers from zero, of NYU's splits.mat."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file. Download splits.mat of NYU Depth v2.")
@@ -116,6 +102,5 @@ def read_splits(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, list[int]]:
         names = {"train": "trainNdxs", "test": "testNdxs"}
         return {side: (content[name].ravel() - 1).tolist() for side, name in names.items()}
     except Exception as error:  # a damaged .mat file fails in many ways
-        raise ValueError(
-            f"{path}: expected trainNdxs and testNdxs, got {error}. Download splits.mat again."
-        ) from error
+        message = f"{path}: expected trainNdxs and testNdxs, got {error}. Download it again."
+        raise ValueError(message) from error

@@ -50,15 +50,12 @@ class Store:
                 raise ValueError("its digest does not match its content")
             found = str(meta["key"]), int(meta["size"])
         except Exception as error:  # a damaged file fails in many ways
-            raise ValueError(
-                f"{self.path}: expected a packed store, got a damaged file or another format "
-                f"({type(error).__name__}: {error}). {self._advice}"
-            ) from None
+            got = f"a damaged file or another format ({error!r}). {self._advice}"
+            raise ValueError(f"{self.path}: expected a packed store, got {got}") from None
         if found != (key, size):
-            raise ValueError(
-                f"{self.path}: expected a packed store of the CSV {key[:12]} at {size} px, got one "
-                f"of {found[0][:12]} at {found[1]} px. {self._advice}"
-            )
+            expected = f"a packed store of the CSV {key[:12]} at {size} px"
+            got = f"one of {found[0][:12]} at {found[1]} px. {self._advice}"
+            raise ValueError(f"{self.path}: expected {expected}, got {got}")
 
     def __len__(self) -> int:
         return len(self.records)
@@ -77,9 +74,8 @@ class Store:
             if found is None or found[:2] == (size, time):
                 continue
             if found.size != size or file_state(file, content=True) != (size, found.time, crc):
-                raise ValueError(
-                    f"{self.path}: {file} has changed since it was packed. {self._advice}"
-                )
+                change = f"{file} has changed since it was packed"
+                raise ValueError(f"{self.path}: {change}. {self._advice}")
 
 
 def write(

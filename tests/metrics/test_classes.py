@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from scipy.stats import rankdata
 
 from metrics import (
     AgeMetrics,
@@ -23,7 +22,6 @@ from metrics import (
 )
 from metrics.groups import SHOTS
 from metrics.report import bootstrap_weights
-from metrics.similarity import _ranks
 from tests import process
 
 N = 301  # odd: two ranks cannot have equal shares
@@ -91,15 +89,6 @@ def test_ragged_batches_and_reset(case: Case):
     report = metric.compute()
     assert report == pytest.approx(case.report(*case.arrays), **CLOSE)
     assert list(report) == metric.names_reported()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_batches_of_tensors_in_low_precision(dtype):
-    pred, target = (torch.from_numpy(array).to(dtype) for array in CASES["age"].arrays)
-    metric = AgeMetrics(TRAIN_AGES)
-    metric.update(pred, target[:, 0])
-    assert metric.compute() == pytest.approx(age_report(pred, target, TRAIN_AGES), **CLOSE)
-    assert metric.totals.shape == (4, 201)
 
 
 def run_rank(rank: int, folder: str) -> None:
@@ -173,10 +162,3 @@ def test_groups_without_samples_in_a_replicate_are_nan():
     only_first = torch.eye(N)[:1]
     values = metric.resample(metric.samples(*CASES["similarity"].arrays), only_first)
     assert sum(values[f"mse_{shot}"].isnan().item() for shot in SHOTS) == 2
-
-
-def test_weighted_ranks_share_ties():
-    values, times = np.array([2.0, 1.0, 2.0, 3.0]), np.array([1, 2, 3, 0])
-    found = _ranks(torch.tensor(values), torch.tensor(times)[None].double())[0]
-    expected = rankdata(np.repeat(values, times))
-    assert np.repeat(found.numpy(), times).tolist() == expected.tolist()

@@ -27,37 +27,21 @@ def test_axes_of_length_one_and_read_only_arrays_are_accepted():
 
 
 @pytest.mark.parametrize(
-    "shapes", [((4,), (5,)), ((4, 1), (4, 4)), ((2, 3), (3, 2)), ((6,), (2, 3))]
-)
-def test_shapes_that_disagree(shapes):
-    pred, target = (torch.ones(shape) for shape in shapes)
-    message = r"pred and target must agree.*got \(.*\) and \(.*\)\. Give"
-    with pytest.raises(ValueError, match=message):
-        age_report(pred, target, TRAIN)
-    with pytest.raises(ValueError, match=message):
-        depth_report(pred, target)
-
-
-@pytest.mark.parametrize("age", [-1.0, -0.5, 200.5, 1e6])
-def test_ages_out_of_range(age):
-    message = r"ages must lie in 0\.\.200 years; got .* \(1 of 2 outside\)\. Undo"
-    with pytest.raises(ValueError, match=message):
-        age_report([30.0, 30.0], [30.0, age], TRAIN)
-    with pytest.raises(ValueError, match=message):
-        AgeMetrics([30.0, age])
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_values_that_are_not_finite(value):
-    bad = torch.tensor([1.0, value, 2.0])
-    with pytest.raises(ValueError, match=r"pred must be finite; 1 of 3 values.*diverged"):
-        depth_report(bad, ONE)
-
-
-@pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: depth_report(BAD, ONE), r"pred must be finite; 1 of 3 values.*diverged"),
+        (lambda: depth_report(ONE / 0, ONE), r"pred must be finite; 3 of 3 values"),
         (lambda: age_report(ONE, BAD, TRAIN), "target must be finite"),
+        (lambda: age_report([30.0] * 2, [30.0, -0.5], TRAIN), r"0\.\.200 years; got -0.5 \(1 of 2"),
+        (lambda: AgeMetrics([30.0, 200.5]), r"0\.\.200 years; got 200.5 \(1 of 2 .*Undo"),
+        *(
+            (
+                lambda r=report, a=a, b=b: r(torch.ones(a), torch.ones(b)),
+                "pred and target must agree",
+            )
+            for report in (depth_report, lambda p, t: age_report(p, t, TRAIN))
+            for a, b in (((4,), (5,)), ((4, 1), (4, 4)), ((2, 3), (3, 2)), ((6,), (2, 3)))
+        ),
         (lambda: age_report(ONE, ONE, BAD), "train_labels must be finite"),
         (lambda: mesh_report({"mpvpe": BAD}, ONE), "mpvpe must be finite"),
         (lambda: mesh_report({"mpvpe": ONE}, BAD), "rarity must be finite"),
@@ -65,8 +49,8 @@ def test_values_that_are_not_finite(value):
         (lambda: depth_report(ONE, ONE - 1), r"above 0 m; got 0 .*mask=target > 0"),
         (lambda: depth_report(ONE, -ONE), r"above 0 m; got -1 .*mask=target > 0"),
         (lambda: age_report(ONE, ONE, []), "train_labels must hold the training ages.*got none"),
-        (lambda: age_report(NONE, NONE, TRAIN), "at least one sample; got none"),
-        (lambda: depth_report(ONE, ONE, mask=0 * ONE), "Check the split and the mask"),
+        (lambda: age_report(NONE, NONE, TRAIN), "at least one sample"),
+        (lambda: depth_report(ONE, ONE, mask=0 * ONE), "check the split and the mask"),
         (lambda: mesh_report({"mpvpe": NONE}, NONE), "at least one sample"),
         (lambda: similarity_report(NONE, NONE, TRAIN), "at least one sample"),
         (lambda: similarity_report([0.0, 1.0], [-1.0, 6.0], TRAIN), "0..5; got -1 to 6"),

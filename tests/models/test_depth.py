@@ -66,17 +66,6 @@ def test_a_failed_download_warns_and_leaves_random_weights(monkeypatch: pytest.M
         DepthNet(18, weights="imagenet")
 
 
-def test_weights_from_a_file(tmp_path: Path):
-    trunk = torchvision.models.resnet18(weights=None)
-    torch.save(trunk.state_dict(), tmp_path / "resnet18.pth")
-    model = DepthNet(18, weights=str(tmp_path / "resnet18.pth"))
-    assert torch.equal(model.E.layer4[1].conv2.weight, trunk.layer4[1].conv2.weight)
-    with pytest.raises(FileNotFoundError, match=r"gone\.pth: no such ImageNet weights"):
-        DepthNet(18, weights=str(tmp_path / "gone.pth"))
-    with pytest.raises(ValueError, match="Unknown ResNet depth 19"):
-        DepthNet(19)
-
-
 @pytest.fixture(scope="module")
 def lite() -> LiteDepth:
     return LiteDepth(outputs=2, size=(64, 96), pretrained=False)

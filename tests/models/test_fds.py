@@ -18,10 +18,8 @@ def test_against_loops():
     rng = np.random.default_rng(0)
     bins, width, n = 6, 3, 120
     target = rng.integers(0, bins, n).astype(np.float32)
-    z = (
-        rng.normal(size=(n, width)).astype(np.float32) * (1 + target[:, None])
-        + target[:, None] ** 2
-    )
+    noise = rng.normal(size=(n, width)).astype(np.float32)
+    z = noise * (1 + target[:, None]) + target[:, None] ** 2
     fds = FDS(width, 0, bins, kernel_size=3, kernel_sigma=1.0)
     tensors = torch.from_numpy(z), torch.from_numpy(target)[:, None]
     assert torch.equal(epoch(fds, *tensors), tensors[0])  # the first epoch only looks
@@ -43,9 +41,8 @@ def test_against_loops():
         m = sum(k * mean[c] for k, c in near) / total
         v = sum(k * var[c] for k, c in near) / total
         expected = np.sqrt(np.clip(v / var[b], 0.1, 10)) * (z[i] - mean[b]) + m
-        np.testing.assert_allclose(
-            got[i], expected, rtol=2e-3, atol=2e-3
-        )  # float32 sums of squares
+        # float32 sums of squares
+        np.testing.assert_allclose(got[i], expected, rtol=2e-3, atol=2e-3)
 
 
 # The first eight features that the released modules give for those of the test below, and the sum
@@ -85,24 +82,19 @@ def test_statistics_are_a_running_mean():
     assert fds.mean[0].item() == pytest.approx(0.9 * 2 + 0.1 * 12)
 
 
-def test_bins_never_seen_change_nothing():
-    fds = FDS(2, 0, 10)
-    epoch(fds, torch.randn(20, 2), torch.full((20, 1), 3.0))
-    far = torch.randn(4, 2)
-    assert torch.allclose(fds(far, torch.full((4, 1), 9.0)), far)
-
-
-def test_state_is_in_the_checkpoint():
-    fds, other = FDS(2, 0, 4), FDS(2, 0, 4)
+def test_state_is_in_the_checkpoint_and_unseen_bins_change_nothing():
+    fds, other = FDS(2, 0, 10), FDS(2, 0, 10)
     epoch(fds, torch.randn(20, 2), torch.randint(0, 4, (20, 1)).float())
     other.load_state_dict(fds.state_dict())
-    x, y = torch.randn(5, 2), torch.randint(0, 4, (5, 1)).float()
+    x, y = torch.randn(5, 2), torch.tensor([[0.0], [1], [2], [3], [9]])
     assert torch.equal(fds(x, y), other(x, y))
+    assert torch.equal(fds(x, y)[4], x[4])
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="odd kernel_size"):
-        FDS(2, 0, 4, kernel_size=4)
+@pytest.mark.parametrize("options", [{"kernel_size": 4}, {"first_epoch": 0}, {"kernel_size": 9}])
+def test_bad_arguments(options: dict):
+    with pytest.raises(ValueError, match="FDS "):
+        FDS(2, 0, 4, **options)
 
 
 def test_a_depth_on_an_edge_is_in_the_bin_that_it_opens():

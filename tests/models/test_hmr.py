@@ -76,15 +76,17 @@ def test_an_iteration_is_the_layers_one_after_the_other():
     torch.testing.assert_close(camera, head.init_cam + head.deccam(hidden))
 
 
-def test_stage_two_learns_the_regressor_anew(network: HMR):
-    before = network.fc1.weight.detach().clone()
-    network.freeze(freeze_bn=True)
-    assert not torch.equal(network.fc1.weight, before)
-    learned = {key.split(".")[0] for key, p in network.named_parameters() if p.requires_grad}
+def test_stage_two_trains_a_new_regressor():
+    head = small()
+    before, norm = head.fc1.weight.detach().clone(), head.norm.num_batches_tracked.clone()
+    features = head.features(torch.randn(4, 3, 64, 64)).detach()
+    head.freeze(freeze_bn=True).train()
+    assert not torch.equal(head.fc1.weight, before)
+    assert not any(module.training for module in head.trunk.modules())
+    learned = {key.split(".")[0] for key, p in head.named_parameters() if p.requires_grad}
     assert learned == {"fc1", "fc2", "decpose", "decshape", "deccam"}
-
-
-def test_a_likelihood_of_another_width():
+    head.head(features)
+    assert head.norm.num_batches_tracked == norm + 1  # the standardisation belongs to the head
     with pytest.raises(ValueError, match="216 numbers; this likelihood needs 50"):
         MeshRegressor(8, outputs=50)
 
@@ -109,18 +111,6 @@ def test_the_small_network_learns_through_its_trunk_and_keeps_the_first_blocks()
     moved = {key for key in before if not torch.equal(before[key], after[key])}
     assert any(key.startswith("trunk._blocks.3.") for key in moved)  # statistics of batch-norm
     assert not any(key.startswith(first) for key in moved)
-
-
-def test_stage_two_of_the_small_network_learns_its_head():
-    model = small()
-    features = model.features(torch.randn(4, 3, 64, 64)).detach()
-    model.freeze(freeze_bn=True).train()
-    assert not any(module.training for module in model.trunk.modules())
-    learned = {key.split(".")[0] for key, p in model.named_parameters() if p.requires_grad}
-    assert learned == {"fc1", "fc2", "decpose", "decshape", "deccam"}
-    before = model.norm.num_batches_tracked.clone()
-    model.head(features)
-    assert model.norm.num_batches_tracked == before + 1  # the standardisation is the head's
 
 
 def test_the_small_network_starts_from_a_file(tmp_path: Path):
