@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 from datasets.ages import SPLITS, Row
 from datasets.io.arrays import read_npz
 from engine.runs.folder import AGAIN, read_config
-from engine.tables.plots import STYLE, TRAIN, colour, save
+from engine.tables.plots import STYLE, TRAIN, axis_behind, colour, save
 from engine.training import build
 from metrics.groups import SHOTS, age_shots
 
@@ -108,13 +108,11 @@ def label_histograms(train: NDArray, test: NDArray, label: Label, ax: Axes) -> A
 
 def gain_per_label(row: str, gain: pd.Series, train: NDArray, label: Label, ax: Axes) -> Axes:
     """Bars of the gain (up) or loss (down) at each label, over the training histogram."""
-    behind = ax.twinx()
+    behind = axis_behind(ax)
     bins, counts = np.unique(label.bins(train), return_counts=True)
     behind.fill_between(bins, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
     behind.set(yticks=[], ylim=(0, counts.max() * 1.05))
     behind.spines["left"].set_visible(False)
-    ax.set_zorder(behind.get_zorder() + 1)
-    ax.patch.set_visible(False)
     ax.bar(gain.index, gain, width=0.9 * label.step, color=colour(row))
     ax.axhline(0, color="black", linewidth=0.6)
     ax.set_title(row, loc="left", weight="bold", fontsize="medium", pad=2)

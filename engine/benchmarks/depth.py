@@ -26,7 +26,7 @@ from engine.evaluation.evaluate import finished_run
 from engine.features import cache as features
 from engine.runs.folder import finished, read_config
 from engine.tables.columns import highlighted
-from engine.tables.plots import STYLE, TRAIN, colour, save
+from engine.tables.plots import STYLE, TRAIN, axis_behind, colour, save
 from engine.training import build
 from engine.training.batches import evaluation_loader
 
@@ -142,18 +142,13 @@ def panel(images: Sequence[NDArray], target: NDArray, preds: Mapping[str, NDArra
 
 def gain(gains: Mapping[str, NDArray], baseline: str, counts: NDArray, ax: Axes) -> Axes:
     """{row: (B,)} RMSE gains in metres by depth, over the training histogram."""
-    behind = ax.twinx()
+    behind = axis_behind(ax)
     behind.bar(bin_centers(), counts / counts.sum(), 1 / BINS_PER_METRE, color=TRAIN)
     behind.set(ylabel="share of training pixels")
-    ax.set_zorder(behind.get_zorder() + 1)
-    ax.patch.set_visible(False)
     ax.axhline(0, color="0.4", linewidth=0.8)
     for row, values in gains.items():
         ax.plot(bin_centers(), values, color=colour(row), label=row)
-    ax.set(
-        xlabel="true depth (m)",
-        ylabel=f"gain in RMSE over {baseline} (m)",
-        xlim=(0.5, BINS / BINS_PER_METRE),
-    )
+    ax.set(xlabel="true depth (m)", ylabel=f"gain in RMSE over {baseline} (m)")
+    ax.set_xlim(0.5, BINS / BINS_PER_METRE)
     ax.legend(loc="lower right")  # where pixels are few
     return ax

@@ -126,7 +126,7 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
             "training": OmegaConf.to_container(cfg.training),
         },
     }
-    for folder in folders(cfg):
+    for folder in (Path(cfg.folder), *([RESULTS] if cfg.publish else [])):
         tables.write(table, folder, name)
         if cfg.figures:
             with mpl.rc_context(plots.STYLE):
@@ -134,10 +134,6 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
     if cfg.publish:
         pages.insert_everywhere(pages.beside(RESULTS), name, tables.render(table))
     return table
-
-
-def folders(cfg: DictConfig) -> list[Path]:
-    return [Path(cfg.folder), *([RESULTS] if cfg.publish else [])]
 
 
 def make(cfg: DictConfig, reach: Callable[[float], None]) -> dict[str, Any]:
@@ -172,5 +168,5 @@ def reproduce(cfg: DictConfig) -> None:
         bar = progress.add_task("synthetic benchmark", total=1.0)
         table = make(cfg, lambda share: progress.update(bar, completed=share))
     tables.show(table, cfg.table.title, reference)
-    seconds, written = table["meta"]["seconds"], ", ".join(str(f) for f in folders(cfg))
-    print(f"{seconds:.0f} s. Tables and figures: {written}.")
+    written = f"{cfg.folder}, {RESULTS}" if cfg.publish else cfg.folder
+    print(f"{table['meta']['seconds']:.0f} s. Tables and figures: {written}.")

@@ -45,7 +45,10 @@ def measure_here(plain: Any, iterations: int, warmup: int = 1) -> dict[str, floa
         "target": torch.from_numpy(labels)[index].to(device),
         "meta": {"index": index.to(device)},
     }
-    _reset_peak(device)
+    if device.type == "cuda":  # the memory that the fit of a prior took does not count
+        torch.cuda.reset_peak_memory_stats()
+    elif sys.platform == "linux":
+        Path("/proc/self/clear_refs").write_text("5")
     times = []
     for _ in range(warmup + iterations):
         start = time.perf_counter()
@@ -59,20 +62,11 @@ def measure_here(plain: Any, iterations: int, warmup: int = 1) -> dict[str, floa
     return {"seconds": float(np.mean(times[warmup:])), "memory_mb": _peak(device)}
 
 
-def _reset_peak(device: torch.device) -> None:
-    """Exclude the memory that the fit of a prior took."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    elif sys.platform == "linux":
-        Path("/proc/self/clear_refs").write_text("5")
-
-
 def _peak(device: torch.device) -> float:
     """Return the peak memory in megabytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     if sys.platform == "linux":  # where ru_maxrss begins with the parent's memory
-        lines = Path("/proc/self/status").read_text().splitlines()
-        status = dict(line.split(":", 1) for line in lines)
-        return int(status["VmHWM"].split()[0]) / 2**10
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes on a Mac

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from datasets.io.files import atomic_write
@@ -44,6 +45,14 @@ TRAIN = "#BFD9EA"  # the training histogram in the background
 def colour(name: str) -> str:
     """Return the colour of a row; "GAI (true noise)" has that of GAI."""
     return _COLOURS.get(name.split(" (")[0], "#555555")
+
+
+def axis_behind(ax: Axes) -> Axes:
+    """Return a second y axis behind `ax`, for the training histogram."""
+    behind: Any = ax.twinx()
+    ax.set_zorder(behind.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    return behind
 
 
 def save(figures: Mapping[str, Figure], folder: Path, prefix: str) -> list[Path]:

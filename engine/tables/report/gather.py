@@ -25,15 +25,10 @@ class Source(NamedTuple):
     content: Mapping[str, Any]
 
     @property
-    def seeds(self) -> str:
-        """E.g. `3`, or `1 to 3` if rows differ."""
+    def provenance(self) -> dict[str, str]:
+        """How the measurement was made; seeds are e.g. `3`, or `1 to 3` if rows differ."""
         cells = (cell for row in all_rows(self.content).values() for cell in row.values())
         counts = sorted({cell["seeds"] for cell in cells if cell["seeds"]}) or [0]
-        return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-
-    @property
-    def provenance(self) -> dict[str, str]:
-        """How the measurement was made, for readers who want to rerun it."""
         meta = self.content.get("meta", {})
         seconds = meta.get("cpu_seconds") or meta.get("seconds")
         changed = ", with local changes" if meta.get("changed") else ""
@@ -41,7 +36,7 @@ class Source(NamedTuple):
             "file": relative(self.path, Path.cwd()),
             "command": str(meta.get("command", "unknown")),
             "commit": str(meta.get("commit") or "unknown")[:10] + changed,
-            "seeds": self.seeds,
+            "seeds": " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))),
             "machine": str(meta.get("machine", "unknown")),
             "time": "unknown" if seconds is None else f"{seconds:,.0f} s",
         }
@@ -86,14 +81,16 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
         name: Section(name, table["title"], list(table["columns"]), table["benchmark"])
         for name, table in table_configs().items()
     }
-    figures = {path.name: path for path in sorted((results / "figures").glob("*.png"))}
-    sources = [source for path in sorted(results.glob("*.json")) for source in read(path, "")]
+    folders = [results]
     if outputs is not None:
-        for folder in sorted({path.parent for path in outputs.glob("*/*.json")}):
-            for path in sorted(folder.glob("*.json")):
-                sources += read(path, " (this machine)")
-            for path in sorted((folder / "figures").glob("*.png")):
-                figures[path.name] = path  # the newer one
+        folders += sorted({path.parent for path in outputs.glob("*/*.json")})
+    sources, figures = [], {}
+    for folder in folders:
+        where = "" if folder == results else " (this machine)"
+        for path in sorted(folder.glob("*.json")):
+            sources += read(path, where)
+        for path in sorted((folder / "figures").glob("*.png")):
+            figures[path.name] = path  # the newest
     for source in sources:
         name = table_of(source.path.stem, source.content) or source.path.stem
         if name not in sections:

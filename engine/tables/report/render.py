@@ -58,13 +58,7 @@ def decimals(shown: str) -> int:
     return len(shown.partition(".")[2])
 
 
-def embedded(path: Path) -> str:
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-
-
-def render(
-    template: str, sections: Sequence[Section], about: Mapping[str, Any], **more: Any
-) -> str:
+def render(template: str, sections: Sequence[Section], meta: Mapping[str, Any], **more: Any) -> str:
     """Fill page.html or page.md."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("page")),
@@ -72,11 +66,14 @@ def render(
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters["md"] = in_markdown
-    functions = (embedded, head, heads, is_ahead, relative, text, value)
+    environment.filters |= {
+        "md": in_markdown,
+        "base64": lambda path: base64.b64encode(path.read_bytes()).decode(),
+    }
+    functions = (head, heads, is_ahead, relative, text, value)
     environment.globals |= {function.__name__: function for function in functions}
-    filled = environment.get_template(template)
-    return filled.render(sections=sections, meta=about, MARKS=MARKS, **more)
+    values = {"sections": sections, "meta": meta, "MARKS": MARKS, **more}
+    return environment.get_template(template).render(values)
 
 
 def write(outputs: Path, own: bool = True) -> list[Path]:

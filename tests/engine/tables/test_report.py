@@ -66,7 +66,7 @@ def test_measurements_find_their_tables(results: Path, tmp_path: Path):
     (own / "imdb_wiki_mini.json").write_text((results / "imdb_wiki_mini.json").read_text())
     sections = {section.name: section for section in gather(results, tmp_path / "outputs")}
     ages = sections["imdb_wiki"]
-    assert [source.seeds for source in ages.sources] == ["1 to 3"] * 5
+    assert [source.provenance["seeds"] for source in ages.sources] == ["1 to 3"] * 5
     assert [(row.mark, row.origin) for row in ages.rows if row.method == "GAI"] == [
         ("cited", "paper"),
         ("mini", "cmu"),  # real labels on generated images
