@@ -9,8 +9,8 @@ from engine.tables.make import make, passed_on
 
 @command("table")
 def main(cfg: DictConfig) -> None:
-    said = list(HydraConfig.get().overrides.task)
-    for path in make(cfg, [*passed_on(said), *cfg.overrides]):
+    given = list(HydraConfig.get().overrides.task)
+    for path in make(cfg, [*passed_on(given), *cfg.overrides]):
         print(path)
 
 

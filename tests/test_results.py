@@ -87,7 +87,7 @@ def test_intervals_follow_from_the_stored_values(path: Path):
 
 
 def close_to(found, stored):
-    """Draws are kept in float32: numbers agree to seven digits of the metrics, i.e. of tens."""
+    """Replicates are stored in float32: seven digits of the metrics, i.e. of tens."""
     assert found["pairs"] == stored["pairs"]
     for key in ("seeds", "images"):
         assert (found[key] is None) == (stored[key] is None)

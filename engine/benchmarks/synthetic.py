@@ -132,7 +132,7 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
             with mpl.rc_context(plots.STYLE):
                 plots.save(figures.plot_all(jobs, plots.colour), folder / "figures", name)
     if cfg.publish:
-        pages.insert_everywhere(pages.beside(RESULTS), name, tables.render(table))
+        pages.insert_everywhere(RESULTS, name, tables.render(table))
     return table
 
 
@@ -153,8 +153,8 @@ def make(cfg: DictConfig, reach: Callable[[float], None]) -> dict[str, Any]:
     return write(cfg, jobs, time.perf_counter() - start)
 
 
-def part(settings: list[str], reach: Callable[[float], None]) -> Path:
-    """Make the table as a step of `reproduce`; returns its JSON."""
+def stage(settings: list[str], reach: Callable[[float], None]) -> Path:
+    """Make the table as a stage of `reproduce`; returns its JSON."""
     cfg = composed("synthetic", settings)
     make(cfg, reach)
     return Path(cfg.folder) / f"{cfg.table.name}.json"

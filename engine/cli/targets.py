@@ -43,7 +43,7 @@ FUNCTIONS = {
         "engine.benchmarks.depth.plot",
         "engine.benchmarks.bodies.figures.plot",
         "engine.tables.tradeoff.plot",
-        "engine.benchmarks.synthetic.part",
+        "engine.benchmarks.synthetic.stage",
     },
 }
 RESERVED = ("_target_", "_partial_", "_args_")

@@ -53,7 +53,7 @@ def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> lis
     folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
     written = tables.write(table, folder, cfg.name, replicates)
     if cfg.publish:
-        pages.insert_everywhere(pages.beside(RESULTS), cfg.name, written[0].read_text())
+        pages.insert_everywhere(RESULTS, cfg.name, written[0].read_text())
     if (figures := cfg.table.get("figures")) and runs and not failed:
         folders = {row: [Path(one) for one in of_row] for row, of_row in runs.items() if of_row}
         written += targets.find(figures, cfg.get("trust"), "table")(

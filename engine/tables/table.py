@@ -151,7 +151,7 @@ def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | No
             grid += [[section]] if section and shown else []
             for row, cells in shown.items():
                 old = known.get(row, {})
-                grid.append([row, *(_beside(cells.get(n), old.get(n)) for n in own)])
+                grid.append([row, *(_lines(cells.get(n), old.get(n)) for n in own)])
         _print(f"{title} ({metric})", grid)
     about = heads(benchmark, names[:1])[0]
     if found := differences(table.get("against") or {}, names[0], about):
@@ -168,7 +168,7 @@ def _print(title: str, grid: Sequence[Sequence[str]]) -> None:
     console.print(printed)
 
 
-def _beside(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None) -> str:
+def _lines(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None) -> str:
     """Return our number, the paper's and that of the reference, one below the other."""
     lines = [_text(entry and {**entry, "paper": None}, "md")]
     if entry and entry["paper"] is not None:

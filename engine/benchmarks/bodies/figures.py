@@ -75,13 +75,10 @@ def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     return save(figures, folder, cfg.name)
 
 
-def _metrics(folder: str) -> Mapping[str, float | None]:
-    return (finished(Path(folder)) or {"metrics": {}})["metrics"]
-
-
 def _mean(folders: Sequence[str], key: str) -> float:
     """Mean over the seeds; NaN where one has none: a small test set has no rarest 5%."""
-    return float(np.mean(np.array([_metrics(one)[key] for one in folders], float)))
+    metrics = [(finished(Path(one)) or {"metrics": {}})["metrics"] for one in folders]
+    return float(np.mean(np.array([one[key] for one in metrics], float)))
 
 
 def sweep(runs: Runs, baseline: str, balanced: Sequence[str], axes: Any) -> Any:
@@ -120,11 +117,8 @@ def gain(
         bars = means.groupby(means.index * groups // REGIONS).mean()
         ax.bar(bars.index + 0.25 * (number - 1), bars, 0.25, color=colour(row), label=row)
     ax.axhline(0, color="0.3", lw=0.8)
-    ax.set(
-        xlabel=f"rarity, from the mean pose (0) to the rarest ({groups - 1})",
-        ylabel=f"gain in MPVPE over {baseline} (mm)",
-        xticks=range(0, groups, 2),
-    )
+    ax.set_xlabel(f"rarity, from the mean pose (0) to the rarest ({groups - 1})")
+    ax.set(ylabel=f"gain in MPVPE over {baseline} (mm)", xticks=range(0, groups, 2))
     ax.legend()
     return ax
 
@@ -136,11 +130,8 @@ def pose_distribution(run: DictConfig, ax: Axes) -> Axes:
     mean = matrix_from_6d(read_mean(run.metrics.mean)[0].unflatten(-1, (24, 6)))
     degrees = torch.rad2deg(geodesic(poses, mean).mean(1)).numpy()
     ax.hist(degrees, REGIONS, color=colour("Train"))
-    ax.set(
-        xlabel="mean geodesic distance to the mean pose (degrees)",
-        ylabel="training poses",
-        yscale="log",
-    )
+    ax.set(yscale="log", ylabel="training poses")
+    ax.set_xlabel("mean geodesic distance to the mean pose (degrees)")
     return ax
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from engine import RESULTS
 from engine.tables import intervals
 from engine.tables.columns import Column, all_rows, column, highlighted, table_configs
-from engine.tables.pages import beside, insert_everywhere
+from engine.tables.pages import insert_everywhere
 from engine.tables.table import REPLICATES, markdown, number, read_replicates, render, write_texts
 
 KINDS = {
@@ -114,10 +114,9 @@ def joined(names: Sequence[str]) -> str:
 
 def publish() -> None:
     """Write all that follows from results/*.json: <name>.{md,csv,tex}, the blocks of the pages."""
-    pages = beside(RESULTS)
     for path in sorted(RESULTS.glob("*.json")):
         content = json.loads(path.read_text())
         if "rows" in content:
             write_texts(content, RESULTS, path.stem)
-            insert_everywhere(pages, path.stem, render(content, file=path.stem))
-    insert_everywhere(pages, "summary", summary())
+            insert_everywhere(RESULTS, path.stem, render(content, file=path.stem))
+    insert_everywhere(RESULTS, "summary", summary())

@@ -30,7 +30,7 @@ HOSTILE = [
     {"_target_": "engine.runs.folder.clear", "folder": "{trace}"},
     {"_target_": "engine.tables.tradeoff.plot", "folder": "{trace}"},  # ours, writes figures
     {"_target_": "engine.benchmarks.age.plot", "folder": "{trace}"},
-    {"_target_": "engine.benchmarks.synthetic.part", "_args_": [["folder={trace}"]]},
+    {"_target_": "engine.benchmarks.synthetic.stage", "_args_": [["folder={trace}"]]},
     {"_target_": "engine.cli.targets.make", "node": {"_target_": "os.system", "command": "x"}},
     {"_target_": "losses.Bins.fit.__func__.__globals__"},
     {"_target_": "hydra.utils.instantiate", "_args_": [{"_target_": "os.system"}]},
