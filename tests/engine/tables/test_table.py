@@ -71,11 +71,9 @@ def test_numbers_are_shown_in_full_with_the_paper_and_the_reference(capsys):
 
 
 def test_a_command_keeps_only_the_last_name_of_a_path():
-    text = (
-        "python scripts/table.py dataset.root=/home/a/nyud2 x=[/b/c,d/e] paths.outputs=outputs/f"
-    )
+    full = "python scripts/table.py dataset.root=/home/a/nyud2 x=[/b/c,d/e] paths.outputs=outputs/f"
     kept = "python scripts/table.py dataset.root=.../nyud2 x=[.../c,d/e] paths.outputs=outputs/f"
-    assert provenance.without_folders(given) == kept
+    assert provenance.without_folders(full) == kept
 
 
 def test_names_from_elsewhere_are_no_html_and_no_code():
