@@ -42,21 +42,12 @@ def load(path: str | Path, layout: str) -> nn.Module:
 def fill(model: nn.Module, path: str | Path, layout: str) -> nn.Module:
     """Load a released checkpoint into a model and return the model."""
     state = state_dict(Path(path), "model" if layout == "spin" else "state_dict")
-    expected = model.state_dict()
-    missing, unexpected = sorted(expected.keys() - state), sorted(state.keys() - expected)
-    if missing or unexpected:
-        raise ValueError(
-            f"{path}: expected the released {layout} layout of {len(expected)} tensors; missing "
-            f"{missing[:3] or 'none'}, unexpected {unexpected[:3] or 'none'}. Use a checkpoint of "
-            "this task."
-        )
-    for key, value in expected.items():
-        if state[key].shape != value.shape:
-            raise ValueError(
-                f"{path}: {key} has shape {tuple(state[key].shape)}, the {layout} layout has "
-                f"{tuple(value.shape)}; it is a checkpoint of another architecture."
-            )
-    model.load_state_dict(state)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:  # missing and unexpected keys, other shapes
+        found = " ".join(str(error).split())[:400]
+        message = f"{path}: expected a checkpoint of the {layout} layout; {found}"
+        raise ValueError(message) from None
     return model
 
 

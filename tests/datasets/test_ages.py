@@ -23,25 +23,17 @@ def test_items_and_labels(faces):
     assert item["meta"] == {"index": 1}
 
 
-def test_only_train_is_augmented_unless_said_otherwise(faces):
-    def varies(dataset):
-        return any(not torch.equal(dataset[0]["input"], dataset[0]["input"]) for _ in range(5))
-
-    assert varies(build(faces, "train"))
-    assert not varies(build(faces, "test"))
-    assert not varies(build(faces, "train", augment=False))
-    assert varies(build(faces, "test", augment=True))
-
-
-def test_augmentation_repeats_with_torchs_generator(faces):
-    dataset = build(faces)
+@pytest.mark.parametrize(
+    ("split", "augment", "varies"),
+    [("train", None, True), ("test", None, False), ("train", False, False), ("test", True, True)],
+)
+def test_augmentation_is_for_training_and_repeats_with_the_seed(faces, split, augment, varies):
+    dataset = build(faces, split, augment=augment)
     torch.manual_seed(1)
-    dataset[0]
-    state = torch.get_rng_state()
-    first = [dataset[i % 2]["input"] for i in range(6)]
-    torch.set_rng_state(state)
-    for i in range(6):
-        assert torch.equal(first[i], dataset[i % 2]["input"])
+    first = [dataset[0]["input"] for _ in range(6)]
+    assert any(not torch.equal(first[0], item) for item in first) == varies
+    torch.manual_seed(1)
+    assert all(torch.equal(item, dataset[0]["input"]) for item in first)
 
 
 def test_written_csv_is_read_back(tmp_path):

@@ -50,18 +50,11 @@ def test_depth_is_in_metres_at_both_depths_of_bits(rooms: Path):
         np.testing.assert_allclose(target, raw[6:234, 8:312] * scale, rtol=1e-6)
 
 
-def test_the_mask_is_balanced_and_the_histogram_that_of_the_crops(rooms: Path):
-    test = DepthDataset(rooms / "nyud2", "test", SMALL)
-    measured = np.concatenate(
-        [i["target"][i["mask"]].numpy() for i in map(test.__getitem__, range(3))]
-    )
-    counts = np.bincount(bins_of(measured), minlength=100)
-    assert len(set(counts[counts > 0])) == 1
+def test_the_histogram_is_that_of_the_crops(rooms: Path):
     train = DepthDataset(rooms / "nyud2", "train", (228, 304), augment=False)
     targets = np.concatenate([train[i]["target"].numpy().ravel() for i in range(len(train))])
     slow = np.bincount(bins_of(targets), minlength=100)
     slow[:7] = 0
-    assert train.label_counts is not None
     np.testing.assert_array_equal(train.label_counts, slow)
 
 

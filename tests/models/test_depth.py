@@ -29,7 +29,7 @@ def test_the_released_layout_loads_with_no_missing_or_unexpected_key(
     assert {f"module.{k}": list(v.shape) for k, v in model.state_dict().items()} == LAYOUT
     assert bool((model.D.up4.conv1_2.weight == 0.5).all())
     del state["module.R.conv2.bias"]
-    with pytest.raises(ValueError, match=r"bni\.pth.*missing \['R.conv2.bias'\]"):
+    with pytest.raises(ValueError, match=r"bni\.pth.*Missing.*R.conv2.bias"):
         released.load("bni.pth", "nyud2")
 
 
@@ -73,14 +73,9 @@ def lite() -> LiteDepth:
 
 def test_lite_learns_only_its_decoder(lite: LiteDepth):
     before = {key: value.clone() for key, value in lite.state_dict().items()}
-    lite.train()
-    x = torch.randn(2, 3, 64, 96)
-    optimizer = torch.optim.SGD([p for p in lite.parameters() if p.requires_grad], 0.1)
-    lite(x).square().mean().backward()
-    optimizer.step()
-    changed = {
-        key for key, value in lite.state_dict().items() if not torch.equal(value, before[key])
-    }
+    lite.train()(torch.randn(2, 3, 64, 96)).square().mean().backward()
+    torch.optim.SGD([p for p in lite.parameters() if p.requires_grad], 0.1).step()
+    changed = {k for k, value in lite.state_dict().items() if not torch.equal(value, before[k])}
     assert changed
     assert all(lite.in_head(key) for key in changed)
     assert lite.constant_keys() == {key for key in before if key.startswith("trunk.")}

@@ -28,12 +28,15 @@ def test_what_was_written_is_read(tmp_path):
         np.testing.assert_array_equal(arrays.read_npy(tmp_path / "a.npy", mapped=mapped), np.eye(3))
 
 
-def test_a_bomb_is_not_unpacked(tmp_path):
-    path = tmp_path / "bomb.npz"
-    np.savez_compressed(path, x=np.zeros(10_000_000, np.uint8))
-    assert path.stat().st_size < 20_000
-    with pytest.raises(ValueError, match=r"bomb\.npz: .*10,000,\d+ bytes, more than max_bytes=1,0"):
-        arrays.read_npz(path, max_bytes=1_000_000)
+def test_bombs_are_not_unpacked(tmp_path):
+    zeros = np.zeros(10_000_000, np.uint8)
+    np.savez_compressed(tmp_path / "a.npz", x=zeros)
+    savemat(tmp_path / "a.mat", {"x": zeros}, do_compression=True)
+    for path, read in (("a.npz", arrays.read_npz), ("a.mat", arrays.read_mat)):
+        assert (tmp_path / path).stat().st_size < 100_000
+        with pytest.raises(ValueError, match="bytes, more than max_bytes=1,000,000"):
+            read(tmp_path / path, 1_000_000)
+        assert read(tmp_path / path)["x"].size == 10_000_000
 
 
 def test_an_array_that_claims_more_than_it_has(tmp_path):
@@ -45,14 +48,6 @@ def test_an_array_that_claims_more_than_it_has(tmp_path):
         arrays.read_npz(tmp_path / "a.npz")
     with pytest.raises(ValueError, match=r"a\.npy: .*more than max_bytes"):
         arrays.read_npy(tmp_path / "a.npy")
-
-
-@pytest.mark.parametrize("kind", ["npz", "npy"])
-def test_pickles_are_refused(kind, tmp_path):
-    path = tmp_path / f"a.{kind}"
-    (np.savez if kind == "npz" else np.save)(path, np.array([{"a": 1}], object))
-    with pytest.raises(ValueError, match=rf"a\.{kind}.*never executed"):
-        getattr(arrays, f"read_{kind}")(path)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 0.5, 0.97])
@@ -74,15 +69,6 @@ def test_a_changed_byte_in_an_npz_is_noticed(tmp_path):
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"a\.npz: .*CRC"):
         arrays.read_npz(path)
-
-
-def test_a_mat_bomb_is_not_unpacked(tmp_path):
-    path = tmp_path / "a.mat"
-    savemat(path, {"x": np.zeros(2_000_000)}, do_compression=True)
-    assert path.stat().st_size < 100_000
-    with pytest.raises(ValueError, match="more than max_bytes=1,000,000"):
-        arrays.read_mat(path, 1_000_000)
-    assert arrays.read_mat(path)["x"].shape == (1, 2_000_000)
 
 
 def test_a_struct_with_more_cells_than_fit(tmp_path):

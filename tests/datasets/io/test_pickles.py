@@ -1,5 +1,6 @@
 """Strings that NumPy has pickled are read, and a pickle that is a program runs nothing."""
 
+import codecs
 import io
 import os
 import pickle
@@ -96,7 +97,8 @@ def test_a_pickle_cannot_change_what_it_names(tmp_path: Path):
 
 
 OBJECT = Program(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
-OTHERS = [None, 3, 2.5, ["a"], {"a": "b"}, np.zeros(2), np.float64(0)]
+ROT13 = Program(codecs.encode, ("a", "rot13"))
+OTHERS = [ROT13, None, 3, 2.5, ["a"], {"a": "b"}, np.zeros(2), np.float64(0)]
 SCALAR = Program(np.float64(0).__reduce__()[0], (OBJECT, b"\0" * 8))  # an address
 
 
