@@ -123,7 +123,7 @@ def test_predictions_that_are_not_finite(case, likelihood, count, bad):
 def test_a_batch_prior_of_many_samples(monkeypatch):
     """A wide sigma: a table of few cells is enough."""
     g = torch.Generator().manual_seed(0)
-    pred, target = 40 + 12 * torch.randn(2, FEW + 1, 1, generator=g, dtype=D64)
+    pred, target = 40 + 12 * torch.randn(2, 4 * FEW + 1, 1, generator=g, dtype=D64)
     made = []
     monkeypatch.setattr(mean, "tabulate", lambda *given: made.append(tabulate(*given)) or made[-1])
     check(BMC(torch.tensor(30.0, dtype=D64), True), pred, target)
@@ -178,8 +178,8 @@ def test_strength_weights_and_full_nll(case, strength, full_nll, weighted):
     options = {"strength": strength, "full_nll": full_nll}
     sigma = torch.tensor([sigma], dtype=D64)  # one per dimension
     loss = BalancedLoss(Gaussian(sigma, learn_sigma=True), prior, **options)
-    pred, target = (spread(low, high, 2 * FEW, seed) for seed in (0, 1))
-    weight = spread(0, 1, 2 * FEW, 2)[:, 0] if weighted else None
+    pred, target = (spread(low, high, MANY, seed) for seed in (0, 1))
+    weight = spread(0, 1, MANY, 2)[:, 0] if weighted else None
     inputs = [pred.requires_grad_(), *loss.parameters()]
     both = [call(pred, target, weight) for call in (loss, lambda *x: definition(loss, *x))]
     torch.testing.assert_close(*both, rtol=PROMISE, atol=PROMISE)
@@ -203,7 +203,7 @@ def test_a_cached_table_follows_every_edit(name, learn, edit):
     prior = Bins(EDGES.float(), EDGES.float().abs() + 1)
     prior = prior if name == "bins" else mixture(1, torch.float32)
     loss = BalancedLoss(Gaussian(1.0, learn), prior)
-    pred, target = (spread(-3, 3, 4 * FEW, seed).float() for seed in (0, 1))
+    pred, target = (spread(-3, 3, MANY, seed).float() for seed in (0, 1))
     for _ in range(2):
         value, expected = loss(pred, target), definition(loss, pred.double(), target.double())
         torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-4)  # float32
