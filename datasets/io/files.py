@@ -51,11 +51,9 @@ def sync_folder(folder: Path) -> None:
 
 def disk_full(path: Path, error: Exception) -> OSError:
     """Return the error for a file that could not be written because there was no space."""
-    return OSError(
-        errno.ENOSPC,
-        f"{path}: could not be written ({getattr(error, 'strerror', None) or error}). Free some "
-        "disk space and run the same command again to resume",
-    )
+    reason = getattr(error, "strerror", None) or error
+    advice = "Free some disk space and run the same command again to resume"
+    return OSError(errno.ENOSPC, f"{path}: could not be written ({reason}). {advice}")
 
 
 def lock(file: IO, wait: bool = True) -> None:
@@ -68,12 +66,9 @@ def lock(file: IO, wait: bool = True) -> None:
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-        raise OSError(
-            error.errno,
-            f"{file.name}: this file system has no locks ({os.strerror(error.errno)}), without "
-            "which two commands could write the same files at once. Choose a folder on another "
-            "file system, or mount it with locks (Lustre: -o flock)",
-        ) from None
+        advice = "Choose another file system, or mount it with locks (Lustre: -o flock)"
+        message = f"{file.name}: this file system has no locks ({os.strerror(error.errno)}). "
+        raise OSError(error.errno, message + advice) from None
 
 
 def writable(folder: Path) -> None:

@@ -50,19 +50,14 @@ def imdecode(
     """
     height, width = header(data)[0]
     if height * width > max_pixels:
-        raise ValueError(
-            f"{source}: an image of {width} x {height} pixels, more than max_pixels={max_pixels:,}."
-            " Make it smaller, remove its row from the CSV, or raise dataset.max_pixels."
-        )
-    image = None
-    if height:
-        encoded = np.frombuffer(data, np.uint8)
-        image = cv2.imdecode(encoded, flags | cv2.IMREAD_IGNORE_ORIENTATION)
+        limit = f"more than max_pixels={max_pixels:,}; remove its row or raise dataset.max_pixels"
+        raise ValueError(f"{source}: an image of {width} x {height} pixels, {limit}.")
+    flags |= cv2.IMREAD_IGNORE_ORIENTATION
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if height else None
     if image is None:
-        raise ValueError(
-            f"{source}: expected a complete image, got {len(data)} bytes that do not decode "
-            "(truncated or not an image). Download the file again, or remove its row from the CSV."
-        )
+        got = f"{len(data)} bytes that do not decode (truncated or not an image)"
+        advice = "Download the file again, or remove its row from the CSV."
+        raise ValueError(f"{source}: expected a complete image, got {got}. {advice}")
     return image
 
 

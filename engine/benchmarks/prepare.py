@@ -61,7 +61,7 @@ def _report_identical(
 ) -> None:
     """Print how many images are identical, and list them in a CSV."""
     leaks = sum(len(found) > 1 for found in sides(groups, split))
-    conflicts = sum(len({float(ages[index]) for index in group}) > 1 for group in groups)
+    conflicts = sum(len(set(ages[group].tolist())) > 1 for group in groups)
     print(
         f"{sum(map(len, groups))} images are identical to others, in {len(groups)} groups; "
         f"{leaks} groups are in more than one split, {conflicts} have more than one age."
