@@ -5,6 +5,7 @@ N: samples; D: label dimensions; K: components.
 
 import math
 import os
+import secrets
 import warnings
 import zipfile
 from pathlib import Path
@@ -140,9 +141,9 @@ class GaussianMixture(Prior):
     def save(self, path: str | Path) -> None:
         """Write an npz of plain arrays, atomically."""
         path = Path(path)
-        part = path.with_name(path.name + ".part")
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         names = ("weights", "means", "covariances")
-        with open(part, "wb") as file:
+        with open(part, "xb") as file:
             np.savez(file, **{name: getattr(self, name).cpu().numpy() for name in names})
             file.flush()
             os.fsync(file.fileno())

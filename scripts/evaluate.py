@@ -18,7 +18,9 @@ def main(cfg: DictConfig) -> None:
         raise ValueError("Give either run=<folder> or released=<file>; see configs/evaluate.yaml.")
     if cfg.run is not None:
         folder = Path(cfg.run)
-        data, task, metrics = evaluate.finished_run(folder, cfg.checkpoint, cfg.trust)
+        data, task, metrics = evaluate.finished_run(
+            folder, cfg.checkpoint, cfg.trust, cfg.max_pixels, cfg.max_bytes
+        )
         name = f"evaluation_{cfg.checkpoint}_{cfg.split}.json"
     else:
         data, folder = cfg, Path(cfg.paths.outputs) / "released"

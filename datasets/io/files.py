@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -76,6 +77,16 @@ def writable(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
+def refuse_links(path: Path) -> None:
+    """Refuse a link or a pipe, at `path` or in the folder `path`: writing to it could change any
+    file. In the folder of somebody else, it may point anywhere."""
+    walk = os.walk(path)
+    inside = (Path(top, name) for top, folders, files in walk for name in folders + files)
+    for found in itertools.chain([path], inside):
+        if found.is_symlink() or found.is_fifo():
+            raise ValueError(f"{found} is a link or a pipe; expected a file or folder. Remove it.")
 
 
 def locate(

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.io import images
-from datasets.io.files import MAX_PIXELS, Progress, disk_full, lock, sync_folder
+from datasets.io.files import MAX_PIXELS, Progress, disk_full, lock, refuse_links, sync_folder
 from datasets.io.manifest import file_state
 
 FORMAT = "packed store 3"
@@ -104,6 +104,7 @@ def write(
             log(f"Packing again. {str(error).split(' Pack again')[0]}")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
+    refuse_links(partial)
     with partial.open("ab") as file:
         try:
             lock(file, wait=False)

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import Progress
 
-from datasets.io.files import writable
+from datasets.io.files import refuse_links, writable
 from engine import RESULTS
 from engine.processes.pool import side_by_side
 from engine.runs import provenance
@@ -77,6 +77,7 @@ def run_jobs(
     missing = [job for job in jobs if not job.path.is_file()]
     for folder in {job.path.parent for job in missing}:
         writable(folder)
+        refuse_links(folder / "tensorboard")
     side_by_side([job.run for job in missing], workers, lambda i, at: report(missing[i], at))
 
 

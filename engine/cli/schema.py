@@ -76,7 +76,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "checkpoint": Literal["best", "last"],
         "split": Literal["train", "val", "test"],
         "layout": Literal["imdb_wiki", "nyud2", "spin"],
-        "batch_size": Count,
+        **dict.fromkeys(("batch_size", "max_pixels", "max_bytes"), Count),
         "accelerator": Accelerator,
     },
     "table": {

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.utils.data import DataLoader
 
-from datasets.io.files import atomic_write
+from datasets.io.files import MAX_BYTES, MAX_PIXELS, atomic_write
 from engine.cli import targets
 from engine.runs import checkpoint, identity
 from engine.runs import folder as runs
@@ -20,6 +20,7 @@ from engine.runs.provenance import meta
 from engine.training import build
 from engine.training.batches import evaluation_loader
 from engine.training.divergence import LOWER
+from engine.training.log import print_message
 from losses import WeightedLoss
 from metrics.report import bootstrap_weights
 from models.released import load
@@ -80,7 +81,7 @@ def write_results(loop: "Loop") -> None:
     """Evaluate the chosen epoch and write its predictions, figures and metrics.json."""
     cfg, log, folder = loop.cfg, loop.log, loop.folder
     best = folder / "checkpoints" / "best.pt"
-    build.read_state(loop.task, checkpoint.read(best)["task"], best)
+    build.read_state(loop.task, checkpoint.read(best, folder.name)["task"], best)
     resampled = cfg.log.replicates > 0 and hasattr(loop.metrics, "resample")
     reports, predicted = {}, {}
     for split, loader in loop.evaluations.items():
@@ -145,13 +146,23 @@ def save_replicates(path: Path, metrics: Any, samples: NDArray, number: int) -> 
 
 
 def finished_run(
-    folder: Path, which: str = "best", trust: Sequence[str] | None = None
+    folder: Path,
+    which: str = "best",
+    trust: Sequence[str] | None = None,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
 ) -> tuple[DictConfig, Any, Any]:
     """Return the config of a run, its task with the weights of a checkpoint, and its metrics.
 
     trust: packages that its config may call in addition; see engine/cli/targets.py.
+    max_pixels, max_bytes: limits on the files that are read, instead of those in the config.
     """
     cfg: Any = runs.read_config(folder, trust)
+    limits = {"max_pixels": max_pixels, "max_bytes": max_bytes}
+    cfg.dataset.update({key: value for key, value in limits.items() if key in cfg.dataset})
+    name, changed = identity.compare(folder, cfg)
+    if changed:
+        print_message(f"{folder}: {changed} changed since this run; its metrics can differ.")
     cfg.features = {"mode": "none"}  # evaluate on images, not on cached features
     train = build.dataset(cfg, "train")
     labels, counts = train.labels, getattr(train, "label_counts", None)
@@ -164,7 +175,7 @@ def finished_run(
         )
     task = build.task(cfg, labels, backbone, counts)
     weights = folder / "checkpoints" / f"{which}.pt"
-    build.read_state(task, checkpoint.read(weights)["task"], weights)
+    build.read_state(task, checkpoint.read(weights, name)["task"], weights)
     return cfg, task.eval(), targets.make(cfg.metrics, trust, train_labels=labels)
 
 

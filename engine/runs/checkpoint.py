@@ -19,15 +19,18 @@ AGAIN = "If it belongs to this run, rerun=true trains it again."
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Save a checkpoint; on failure the previous one is kept."""
+    """Save <run folder>/checkpoints/<name>; on failure the previous one is kept."""
     buffer = io.BytesIO()
-    torch.save({"format": FORMAT, **content}, buffer)
+    torch.save({"format": FORMAT, "run": path.parents[1].name, **content}, buffer)
     with atomic_write(path) as file:
         file.write(buffer.getbuffer())
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Return a checkpoint that `write` wrote; anything else is an error that names the file."""
+def read(path: Path, run: str | None = None) -> dict[str, Any]:
+    """Return a checkpoint that `write` wrote; anything else is an error that names the file.
+
+    run: the name of the run folder that it must be of.
+    """
     try:
         content = read_plain(path)
     except ValueError as error:
@@ -41,4 +44,6 @@ def read(path: Path) -> dict[str, Any]:
             f"{path}: expected a checkpoint of this engine, found {found}. Evaluate a released "
             "checkpoint with scripts/evaluate.py released=<file>."
         )
+    if run is not None and content.get("run", run) != run:
+        raise ValueError(f"{path}: a checkpoint of {content['run']}, not of {run}. {AGAIN}")
     return content

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from datasets.io.files import lock
+from datasets.io.files import lock, refuse_links
 from engine.cli import targets
 from engine.runs import records
 
@@ -118,6 +118,7 @@ def locked(folder: Path, holder: bool = True) -> Iterator[None]:
 
     Only the `holder` among the processes of a job takes the lock, which ends with the process.
     """
+    refuse_links(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         if holder:

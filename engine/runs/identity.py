@@ -59,6 +59,21 @@ def parts(cfg: DictConfig, stage1: str | None = None) -> dict[str, str]:
     }
 
 
+def compare(folder: Path, cfg: DictConfig) -> tuple[str | None, str]:
+    """Return the name under which a run was trained, None if its folder does not state it, and
+    which of its files and images have changed since, e.g. "files and images"."""
+    try:
+        known = records.read(folder / FILE, "Remove it to evaluate the run without it.")
+    except FileNotFoundError:
+        return None, ""
+    plain = targets.plain(cfg)
+    images = fingerprint(plain["dataset"], plain["images"] == "content")
+    used = {key: value for key, value in plain.items() if key not in EXCLUDED}
+    found = {"files": digest(files_of(used)), "images": digest(images)}
+    changed = " and ".join(part for part in found if known.get(part) != found[part])
+    return f"seed{cfg.seed}-{key(known)}", changed
+
+
 def digest(content: Any, by_class: bool = False) -> str:
     """Return 16 hex digits of a hash; by_class: of the targets without their modules."""
     text = json.dumps(content, sort_keys=True, default=str)

@@ -5,6 +5,7 @@ The training loop is imported only where something has to be trained.
 """
 
 import functools
+import multiprocessing
 import shutil
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from datasets.io.files import atomic_write
 from engine import CONFIGS
 from engine.cli import settings, targets
+from engine.processes.pool import PATIENCE
 from engine.runs import identity, records
 from engine.runs.folder import (
     AGAIN,
@@ -103,6 +105,14 @@ def launch(fabric: "Fabric", cfg: DictConfig, folder: Path, backbone: Path | Non
         loop.order(cfg, len(build.dataset(cfg, "train")), 0, world)
     try:
         fabric.launch(functools.partial(loop.fit, cfg=cfg, folder=folder, backbone=backbone))
+    except KeyboardInterrupt:  # the ranks would train to the end
+        ranks = multiprocessing.active_children()
+        for rank in ranks:
+            rank.terminate()
+        for rank in ranks:
+            rank.join(PATIENCE)
+            rank.kill()
+        raise
     except Exception:
         if not (finished(folder) or {}).get("divergence"):  # else another process has recorded it
             raise

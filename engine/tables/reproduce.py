@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from datasets.io.files import refuse_links
 from engine import CONFIGS, RESULTS
 from engine.benchmarks import mini
 from engine.cli import targets
@@ -147,6 +148,7 @@ def run_stages(found: Sequence[Stage], log: Path, console: Console) -> dict[str,
     task = bar.add_task("reproduce", total=sum(stage.minutes for stage in found))
     succeeded: dict[str, Path | None] = {}
     before = 0.0
+    refuse_links(log)
     log.parent.mkdir(parents=True, exist_ok=True)
     with bar, log.open("a", buffering=1) as file:
         for stage in found:

@@ -231,7 +231,7 @@ class Loop:
         if self.cfg.resume == "never" or not (given or last.exists()):
             self.log = Log(self.folder, rank == 0)
             return
-        content = checkpoint.read(path)
+        content = checkpoint.read(path, None if given else self.folder.name)
         build.read_state(self.task, content["task"], path)
         self.optimizer.load_state_dict(content["optimizer"])
         self.scheduler.load_state_dict(content["scheduler"])

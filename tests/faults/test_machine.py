@@ -170,7 +170,9 @@ def test_a_rank_without_samples_to_evaluate(bench: Bench):
     assert read_metrics(folder)["test/mae"] == pytest.approx(one, rel=1e-5)  # order of sums
 
 
-def test_one_of_two_ranks_is_killed(bench: Bench, fresh: Bench):
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_two_ranks_are_stopped(sign: signal.Signals, bench: Bench, fresh: Bench):
+    """One rank is killed, or the command is terminated, which ends its ranks."""
     two = ("trainer.devices=2", "trainer.epochs=20", f"paths.data={bench.data}")
     assert fresh.train(*two).returncode == 0
     running = bench.start("train", *bench.tiny(*two))
@@ -178,9 +180,10 @@ def test_one_of_two_ranks_is_killed(bench: Bench, fresh: Bench):
         time.sleep(0.01)
     lines = {process: Path(f"/proc/{process}/cmdline") for process in running.members()}
     ranks = [process for process, path in lines.items() if b"spawn_main" in path.read_bytes()]
-    os.kill(ranks[-1], signal.SIGKILL)
-    assert running.wait().returncode == 1
+    os.kill(ranks[-1] if sign == signal.SIGKILL else running.session, sign)
+    assert running.wait().returncode == (1 if sign == signal.SIGKILL else 130)
     assert not running.left()
+    assert not list(bench.outputs.rglob("metrics.json"))
     assert bench.train(*two).returncode == 0
     pair = [next(b.outputs.rglob("metrics.json")).parent for b in (bench, fresh)]
     assert read_metrics(pair[0]) == read_metrics(pair[1])

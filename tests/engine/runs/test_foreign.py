@@ -1,0 +1,103 @@
+"""Run folders of other people: no link is followed on write, no limit raised, no number stale."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from datasets.io.files import MAX_PIXELS
+from engine.evaluation.evaluate import finished_run
+from engine.runs.folder import locked
+from engine.runs.run import run
+from tests.engine.tiny import config
+
+STAGE2 = ("imdb_wiki/bmc", "features=cached", "features.views=1")
+RUN = "imdb_wiki/bmc/paper/*"
+WRITTEN = [  # every file and folder that a command writes below outputs/
+    *(f"{RUN}/{name}.json" for name in ("identity", "metrics")),
+    *(f"{RUN}/{name}" for name in ("config.yaml", "lock", "predictions.npz", "replicates.npz")),
+    *(f"{RUN}/{name}" for name in ("train.log", "events.*", "checkpoints")),
+    *(f"{RUN}/checkpoints/{name}.pt" for name in ("best", "last")),
+    *("features/*/lock", "features/*/made_from.json", "features/*/test"),
+    *(f"features/*/test/{name}" for name in ("about.json", "features.npy", "target.npy")),
+]
+
+
+@pytest.fixture(scope="module")
+def outputs(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    outputs = tmp_path_factory.mktemp("outputs")
+    run(config(faces, outputs, *STAGE2))
+    return outputs
+
+
+def test_the_list_is_complete(outputs: Path):
+    listed = {path for pattern in WRITTEN for path in outputs.glob(pattern)}
+    others = {*outputs.glob("imdb_wiki/vanilla/**/*"), *outputs.glob("features/*/[vt][ar]*/*")}
+    found = {path for path in outputs.rglob("*") if path.is_file()}
+    assert found - others == {path for path in listed if path.is_file()}
+
+
+@pytest.mark.parametrize("pattern", [*WRITTEN, RUN, "features/*"])
+def test_no_link_is_followed_on_write(pattern: str, faces: Path, outputs: Path, tmp_path: Path):
+    """A command leaves alone what a link in a foreign folder points to."""
+    shutil.copytree(outputs, tmp_path / "out")
+    link = next((tmp_path / "out").glob(pattern))
+    mine = link.rename(tmp_path / "mine")
+    link.symlink_to(mine)
+    before = {path: path.stat().st_mtime_ns for path in (mine, *mine.rglob("*"))}
+    changed = "trainer.epochs=3" if pattern.startswith("features") else "rerun=true"
+    with pytest.raises(ValueError, match=r"is a link or a pipe; .*Remove it"):
+        run(config(faces, tmp_path / "out", *STAGE2, changed))
+    assert {path: path.stat().st_mtime_ns for path in (mine, *mine.rglob("*"))} == before
+
+
+def test_a_pipe_is_refused(tmp_path: Path):
+    """Opening it would wait for ever."""
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(ValueError, match=r"lock is a link or a pipe"), locked(tmp_path):
+        pass
+
+
+def test_limits_are_those_of_the_reader(outputs: Path, tmp_path: Path):
+    (folder,) = outputs.glob(RUN)
+    shutil.copytree(folder, tmp_path / "run")
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text().replace("max_pixels: 50000000", "max_pixels: 9000000000"))
+    assert "9000000000" in path.read_text()
+    for own in (MAX_PIXELS, 100):
+        cfg, _, _ = finished_run(tmp_path / "run", trust=["tests"], max_pixels=own)
+        assert cfg.dataset.max_pixels == own
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("imdb_wiki.csv", "files"), ("faces/test0.jpg", "imag")]
+)
+def test_changed_data_is_reported(name: str, part: str, faces: Path, tmp_path: Path, capsys):
+    data = shutil.copytree(faces, tmp_path / "data")
+    folder = Path(run(config(data, tmp_path / "out"))["folder"])
+    finished_run(folder, trust=["tests"])
+    assert "changed" not in capsys.readouterr().err
+    path = data / "imdb_wiki" / name
+    old, new = (b"\n", b"\n0") if part == "files" else (b"\xff\xd9", b"\xff\xd9 ")
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    finished_run(folder, trust=["tests"])
+    assert f"{folder}: {part}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+def test_a_checkpoint_of_another_seed_is_refused(name: str, faces: Path, tmp_path: Path):
+    one, other = (
+        Path(run(config(faces, tmp_path, "imdb_wiki/vanilla", f"seed={s}"))["folder"])
+        for s in (0, 1)
+    )
+    shutil.copy(other / "checkpoints" / f"{name}.pt", one / "checkpoints")
+    with pytest.raises(
+        ValueError, match=rf"{name}\.pt: a checkpoint of {other.name}, not of seed0"
+    ):
+        finished_run(one, name, ["tests"])
+    (one / "metrics.json").unlink()
+    with pytest.raises(
+        ValueError, match=rf"{name}\.pt: a checkpoint of {other.name}, not of seed0"
+    ):
+        run(config(faces, tmp_path))
