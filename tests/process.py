@@ -4,14 +4,18 @@ Importing them takes longer than most tests. Neither these processes nor the tes
 `outputs/` or `results/` of the checkout.
 """
 
+import contextlib
+import fcntl
 import multiprocessing
 import os
 import runpy
 import sys
 from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from engine import ROOT
@@ -21,6 +25,7 @@ LIBRARIES += ["torch.utils.tensorboard", "torchmetrics", "torchvision.transforms
 OWN = ("datasets", "engine", "losses", "metrics", "models", "scripts", "synthetic")
 PROTECTED = (f"{ROOT}/outputs", f"{ROOT}/results")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+PRINTED = 2**20  # bytes that a process may print
 
 
 class Done(NamedTuple):
@@ -58,22 +63,44 @@ def start(function: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
     return process
 
 
-def call(function: Callable[..., Any], *arguments: Any, timeout: float = 240) -> Done:
+class Running:
+    """A function of a module in such a process, whose output goes to pipes."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any):
+        pipes = [Pipe(duplex=False) for _ in range(2)]  # a limit of file sizes does not apply
+        for reader, writer in pipes:
+            os.set_blocking(reader.fileno(), False)
+            fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, PRINTED)
+        self.readers = [reader for reader, _ in pipes]
+        writers = [writer for _, writer in pipes]
+        self.process = start(_captured, writers, function, arguments)
+        for writer in writers:
+            writer.close()
+
+    def wait(self, timeout: float = 240) -> Done:
+        """Return the exit code and the output."""
+        self.process.join(timeout)
+        self.process.kill()
+        self.process.join()
+        return Done(self.process.exitcode, *(_read(reader) for reader in self.readers))
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Done:
     """Call a function in such a process; return its exit code and output."""
-    with TemporaryDirectory() as folder:
-        written = Path(folder, "out"), Path(folder, "err")
-        for path in written:
-            path.touch()
-        process = start(_captured, written, function, arguments)
-        process.join(timeout)
-        process.kill()
-        process.join()
-        return Done(process.exitcode, *(path.read_text() for path in written))
+    return Running(function, *arguments).wait()
 
 
-def run(script: Path, *arguments: str, cwd: Path = ROOT, timeout: float = 240) -> Done:
+def ranks(function: Callable[[int, str], Any], folder: Path) -> None:
+    """Call function(rank, folder) in two processes that torch.distributed connects."""
+    started = [start(_rank, rank, function, str(folder)) for rank in range(2)]
+    for one in started:
+        one.join()
+        assert one.exitcode == 0
+
+
+def run(script: Path, *arguments: str, cwd: Path = ROOT) -> Done:
     """Run `python script arguments...` in a folder."""
-    return call(_script, str(script), arguments, str(cwd), timeout=timeout)
+    return call(_script, str(script), arguments, str(cwd))
 
 
 def _protected(function: Callable, arguments: tuple) -> None:
@@ -81,12 +108,30 @@ def _protected(function: Callable, arguments: tuple) -> None:
     function(*arguments)
 
 
-def _captured(written: tuple[Path, Path], function: Callable, arguments: tuple) -> None:
-    for number, path in zip((1, 2), written, strict=True):
-        file = os.open(path, os.O_WRONLY | os.O_APPEND)
-        os.dup2(file, number)
-        os.close(file)
+def _captured(writers: list[Connection], function: Callable, arguments: tuple) -> None:
+    for number, writer in enumerate(writers, 1):
+        os.dup2(writer.fileno(), number)
+        writer.close()
     function(*arguments)
+
+
+def _read(reader: Connection) -> str:
+    data = b""
+    with contextlib.suppress(BlockingIOError):  # another process may still hold it open
+        while part := os.read(reader.fileno(), PRINTED):
+            data += part
+    reader.close()
+    return data.decode(errors="replace")
+
+
+def _rank(rank: int, function: Callable, folder: str) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    store, limit = f"file://{folder}/store", timedelta(seconds=60)
+    torch.distributed.init_process_group("gloo", store, limit, world_size=2, rank=rank)
+    function(rank, folder)
+    torch.distributed.destroy_process_group()
 
 
 def _script(script: str, arguments: tuple[str, ...], cwd: str) -> None:

@@ -16,10 +16,10 @@ from engine.training.build import fitted
 from losses import BMC, BNI, GAI, Bins, GaussianMixture, WeightedLoss
 from losses.reweight import label_weights
 from metrics import age_report
+from scripts.released.clones import Clone
 from scripts.released.inputs import (
     SHOTS,
     Quantities,
-    age_clone,
     ages,
     checkpoint,
     noisy_losses,
@@ -38,7 +38,7 @@ MIXTURE = {
 
 def losses(root: Path, work: Path) -> Quantities:
     """GAI, BMC and BNI: values and gradients for three noise scales."""
-    theirs = age_clone(root).load("balanaced_mse")
+    theirs = Clone(root, "imdb-wiki-dir").load("balanaced_mse")
     file = str(work / "gmm.pkl")
     joblib.dump(MIXTURE, file)
     prior = GaussianMixture(*MIXTURE.values())
@@ -56,7 +56,7 @@ def losses(root: Path, work: Path) -> Quantities:
 
 def weighted_losses(root: Path, work: Path) -> Quantities:
     """The baselines' weighted errors."""
-    theirs = age_clone(root).load("loss")
+    theirs = Clone(root, "imdb-wiki-dir").load("loss")
     weight = torch.linspace(0.2, 3.0, 256)
     for error in ("mse", "l1", "huber", "focal_mse", "focal_l1"):
         baseline = WeightedLoss(error)  # pyright: ignore[reportArgumentType]
@@ -68,7 +68,7 @@ def weighted_losses(root: Path, work: Path) -> Quantities:
 
 def weights(root: Path, work: Path) -> Quantities:
     """Sample weights of re-weighting and LDS, and BNI's bins."""
-    dataset = age_clone(root).load("datasets").IMDBWIKI
+    dataset = Clone(root, "imdb-wiki-dir").load("datasets").IMDBWIKI
 
     def theirs(labels: np.ndarray | None = None, **options: Any) -> Any:
         frame = pandas.DataFrame({"age": ages() if labels is None else labels, "path": ""})
@@ -106,7 +106,7 @@ def weights(root: Path, work: Path) -> Quantities:
 def open_script(root: Path, work: Path) -> Any:
     """Import their training script, which parses arguments and makes folders."""
     store = ["--store_root", str(work / "store"), "--data_dir", str(work)]
-    return age_clone(root).load("train", store)
+    return Clone(root, "imdb-wiki-dir").load("train", store)
 
 
 def metrics(root: Path, work: Path) -> Quantities:
@@ -130,7 +130,7 @@ def metrics(root: Path, work: Path) -> Quantities:
 
 def network(root: Path, work: Path) -> Quantities:
     """ResNet-50, saved by their code with numpy scalars and read by ours."""
-    clone = age_clone(root)
+    clone = Clone(root, "imdb-wiki-dir")
     resnet, save = clone.load("resnet"), clone.load("utils").save_checkpoint
     torch.manual_seed(0)
     images = torch.randn(2, 3, 224, 224)
@@ -154,16 +154,4 @@ def network(root: Path, work: Path) -> Quantities:
 
 def stage1_settings(root: Path, work: Path) -> Quantities:
     """The defaults of their command line and `preset=official`."""
-    names = {
-        "epochs": ("trainer.epochs", "epoch"),
-        "batch": ("trainer.batch_size", "batch_size"),
-        "learning rate": ("optim.optimizer.lr", "lr"),
-        "first milestone": ("optim.schedule.milestones[0]", "schedule[0]"),
-        "second milestone": ("optim.schedule.milestones[1]", "schedule[1]"),
-        "learning rate of sigma": ("optim.loss_lr", "sigma_lr"),
-    }
-    args = vars(open_script(root, work).args)
-    yield settings("settings of stage 1", official("imdb_wiki/vanilla"), args, names)
-
-
-CHECKS = (losses, weighted_losses, weights, metrics, network, stage1_settings)
+    yield settings("age", vars(open_script(root, work).args))

@@ -19,12 +19,13 @@ from datasets.split import balanced_split
 from engine.runs.run import composed
 from engine.training.build import fitted
 from losses import GaussianMixture
-from scripts.released.inputs import Quantities, age_clone, ages, official, picture, rms
+from scripts.released.clones import Clone
+from scripts.released.inputs import Quantities, ages, official, picture, rms
 
 
 def mixture(root: Path, work: Path) -> Quantities:
     """GAI's mixture of eight components, fitted by their script to the same labels."""
-    script = age_clone(root).load("preprocess_gmm")
+    script = Clone(root, "imdb-wiki-dir").load("preprocess_gmm")
     frame = pandas.DataFrame({"age": ages(), "path": "", "split": "train"})
     frame.to_csv(work / "imdb_wiki.csv", index=False)
     batches = [(None, torch.from_numpy(ages()).float()[:, None], None)]  # images are not needed
@@ -43,7 +44,7 @@ def mixture(root: Path, work: Path) -> Quantities:
 def files(root: Path, work: Path) -> Quantities:
     """IMDB-WIKI's filter and split, on generated .mat files."""
     write_mats(work)
-    clone = age_clone(root, "imdb-wiki-dir/data")
+    clone = Clone(root, "imdb-wiki-dir/data")
     script = clone.load("create_imdb_wiki")
     with mock.patch("sys.argv", ["create", "--data_path", str(work)]):
         script.create("imdb")
@@ -90,7 +91,7 @@ def write_mats(work: Path) -> None:
 
 def images(root: Path, work: Path) -> Quantities:
     """Images as the network sees them, in units where black is -1 and white 1."""
-    dataset = age_clone(root).load("datasets").IMDBWIKI
+    dataset = Clone(root, "imdb-wiki-dir").load("datasets").IMDBWIKI
     sizes = [(224, 224), (150, 110), (410, 340), (1100, 900)]
     names = [f"{height}.jpg" for height, _ in sizes]
     for name, size in zip(names, sizes, strict=True):
@@ -128,6 +129,3 @@ def augmented(own: AgeDataset, theirs: Any) -> tuple[list, list]:
         ):
             other.append(theirs[0][0])
     return mine, other
-
-
-CHECKS = (mixture, files, images)

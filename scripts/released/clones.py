@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -25,8 +25,11 @@ import scipy
 import scipy.ndimage
 import smplx.body_models
 import torch
+import yaml
 from PIL import Image
 from smplx.utils import SMPLOutput
+
+STUBS = yaml.safe_load((Path(__file__).parent / "stubs.yaml").read_text())
 
 
 class Missing(Exception):
@@ -50,28 +53,20 @@ class Clone:
     Arguments:
         root: the user's clone.
         folder: the folder below it that their code is run from.
-        empty: names of modules that are imported but not used.
+        stubs: the entry of stubs.yaml; otherwise the one of the folder.
         given: {name: module} of small replacements.
-        bare: packages whose __init__ is not run, because it imports what is not installed.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        folder: str = ".",
-        empty: Sequence[str] = (),
-        given: Mapping[str, ModuleType] | None = None,
-        bare: Sequence[str] = (),
-    ):
+    def __init__(self, root: Path, folder: str, stubs: str = "", given: Any = None):
         self.folder = (root / folder).resolve()
         if not self.folder.is_dir():
             raise Missing(f"no folder {folder}")
-        self.modules: dict[str, ModuleType] = {name: Empty(name) for name in empty}
+        stub = STUBS.get(stubs or folder.partition("/")[0], {})
+        self.modules: dict[str, Any] = {name: Empty(name) for name in stub.get("empty", ())}
         self.modules |= given or {}
-        for name in bare:
-            package = ModuleType(name)
+        for name in stub.get("bare", ()):
+            self.modules[name] = package = ModuleType(name)
             package.__path__ = [str(self.folder / name.replace(".", "/"))]
-            self.modules[name] = package
         for name, module in self.modules.items():
             parent, _, child = name.rpartition(".")
             if parent in self.modules:
@@ -104,12 +99,8 @@ class Clone:
 
     def _pop(self) -> dict[str, ModuleType]:
         """Remove all modules from `sys.modules` that have a name of theirs."""
-        names = [
-            name
-            for name in sys.modules
-            if name.partition(".")[0] in self.names or name in self.modules
-        ]
-        return {name: sys.modules.pop(name) for name in names}
+        own = [x for x in sys.modules if x.partition(".")[0] in self.names or x in self.modules]
+        return {name: sys.modules.pop(name) for name in own}
 
 
 @contextlib.contextmanager

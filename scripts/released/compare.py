@@ -1,6 +1,6 @@
 """Run all comparisons of scripts/released/ and judge each quantity by quantities.yaml.
 
-A comparison is a generator `check(clone, work)` of (quantity, ours, theirs). A verdict is
+A comparison is a generator function (root, work) of (quantity, ours, theirs). A verdict is
 
     equal        the largest difference is within what rounding explains
     deviation    it is larger, and quantities.yaml names a deviation and a bound that it is within
@@ -9,6 +9,7 @@ A comparison is a generator `check(clone, work)` of (quantity, ours, theirs). A 
 """
 
 import importlib
+import inspect
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,12 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 
 from datasets.io.files import atomic_write
 from scripts.released.clones import Missing, old_environment
+from scripts.released.inputs import RULES
 
-RULES = yaml.safe_load((Path(__file__).parent / "quantities.yaml").read_text())
 COLUMNS = ("quantity", "largest difference", "rounding explains", "verdict")
 
 
@@ -64,10 +64,14 @@ def compare(
 
 
 def _checks(parts: list[str], only: str) -> Iterator[tuple[str, Any]]:
+    """Yield the generator functions (root, work) of each module, in their order there."""
     for part in parts:
-        for check in importlib.import_module(f"scripts.released.{part}").CHECKS:
-            if only in f"{part}.{check.__name__}":
-                yield part, check
+        module = importlib.import_module(f"scripts.released.{part}")
+        for name, value in vars(module).items():
+            own = inspect.isgeneratorfunction(value) and value.__module__ == module.__name__
+            is_check = own and [*inspect.signature(value).parameters] == ["root", "work"]
+            if is_check and only in f"{part}.{name}":
+                yield part, value
 
 
 def line(part: str, quantity: str, ours: Any, theirs: Any) -> dict[str, Any]:

@@ -39,10 +39,6 @@ METRICS = {"RMSE": "rmse", "MSE": "mse", "MAE": "mae", "ABS_REL": "abs_rel", "LG
 METRICS |= {f"DELTA{k}": f"delta{k}" for k in (1, 2, 3)}
 
 
-def depth_clone(root: Path) -> Clone:
-    return Clone(root, "nyud2-dir", empty=["tensorboardX"])
-
-
 def arguments(**changes: Any) -> SimpleNamespace:
     return SimpleNamespace(**{**ARGS, **changes})
 
@@ -54,7 +50,7 @@ def labels(counts: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def priors(root: Path, work: Path) -> Quantities:
     """GAI's mixture and BNI's bins, from the histogram in their code."""
-    clone = depth_clone(root)
+    clone = Clone(root, "nyud2-dir")
     loader = clone.load("loaddata")
     known = labels(loader.TRAIN_BUCKET_NUM)
     made = clone.load("preprocess_gmm").fit_gmm(SimpleNamespace(K=16))
@@ -91,9 +87,23 @@ def sampled_depths(counts: np.ndarray) -> tuple[Tensor, Tensor]:
     return depth, depth + 0.5 * torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
+def bucket_weights(loader: Any, args: SimpleNamespace) -> np.ndarray:
+    """Return the weights (100,) of their training set, without its files."""
+    return np.array(object.__new__(loader.depthDataset)._get_bucket_weights(args))
+
+
+def weights(root: Path, work: Path) -> Quantities:
+    """The weight of each bin from 0.7 m on."""
+    loader = Clone(root, "nyud2-dir").load("loaddata")
+    for row in ("inverse", "sqrt_inverse", "vanilla_lds"):
+        theirs = bucket_weights(loader, arguments(**ROWS[row]))
+        own = build.fitted(official(f"nyud2/{row}").loss.weights, *labels(loader.TRAIN_BUCKET_NUM))
+        yield f"{row}, bin weights from 0.7 m on", own[FIRST:], theirs[FIRST:]
+
+
 def steps(root: Path, work: Path) -> Quantities:
     """A training step on the same maps."""
-    clone = depth_clone(root)
+    clone = Clone(root, "nyud2-dir")
     script, loader = clone.load("train"), clone.load("loaddata")
     counts = np.array(loader.TRAIN_BUCKET_NUM)
     depth, start = sampled_depths(counts)
@@ -123,20 +133,6 @@ def steps(root: Path, work: Path) -> Quantities:
         yield f"{row}, training step: gradient to the map", own.map.grad, theirs.map.grad
 
 
-def bucket_weights(loader: Any, args: SimpleNamespace) -> np.ndarray:
-    """Return the weights (100,) of their training set, without its files."""
-    return np.array(object.__new__(loader.depthDataset)._get_bucket_weights(args))
-
-
-def weights(root: Path, work: Path) -> Quantities:
-    """The weight of each bin from 0.7 m on."""
-    loader = depth_clone(root).load("loaddata")
-    for row in ("inverse", "sqrt_inverse", "vanilla_lds"):
-        theirs = bucket_weights(loader, arguments(**ROWS[row]))
-        own = build.fitted(official(f"nyud2/{row}").loss.weights, *labels(loader.TRAIN_BUCKET_NUM))
-        yield f"{row}, bin weights from 0.7 m on", own[FIRST:], theirs[FIRST:]
-
-
 def predictions(count: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return predictions and depths from 0.7 m to 10 m."""
     rng = np.random.default_rng(seed)
@@ -147,7 +143,7 @@ def predictions(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def metrics(root: Path, work: Path) -> Quantities:
     """Their evaluator, over all pixels and per shot."""
-    evaluator = depth_clone(root).load("util").Evaluator()
+    evaluator = Clone(root, "nyud2-dir").load("util").Evaluator()
     pred, depth = predictions(60000, seed=2)
     evaluator(pred, depth)
     theirs, balanced = evaluator.evaluate_shot(), evaluator.evaluate_shot_balanced()
@@ -165,7 +161,7 @@ def metrics(root: Path, work: Path) -> Quantities:
 
 def network(root: Path, work: Path) -> Quantities:
     """The depth network, saved by their code and read by ours, and their test loop on it."""
-    clone = depth_clone(root)
+    clone = Clone(root, "nyud2-dir")
     resnet, modules, net = (clone.load(f"models.{x}") for x in ("resnet", "modules", "net"))
     script, test = clone.load("train"), clone.load("test")
     torch.manual_seed(0)
@@ -201,15 +197,4 @@ def network(root: Path, work: Path) -> Quantities:
 
 def all_settings(root: Path, work: Path) -> Quantities:
     """The defaults of their command line and `preset=official`."""
-    names = {
-        "epochs": ("trainer.epochs", "epochs"),
-        "batch": ("trainer.batch_size", "batch_size"),
-        "learning rate": ("optim.optimizer.lr", "lr"),
-        "weight decay": ("optim.optimizer.weight_decay", "weight_decay"),
-        "sigma": ("loss.likelihood.sigma", "init_noise_sigma"),
-    }
-    args = vars(depth_clone(root).load("train").parser.parse_args([]))
-    yield settings("settings", official("nyud2/gai"), args, names)
-
-
-CHECKS = (priors, weights, steps, metrics, network, all_settings)
+    yield settings("depth", vars(Clone(root, "nyud2-dir").load("train").parser.parse_args([])))

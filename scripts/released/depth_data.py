@@ -16,8 +16,8 @@ from datasets import depth as maps
 from datasets import nyud2
 from datasets.io.arrays import read_npy
 from engine.training import build
-from scripts.released.clones import Missing
-from scripts.released.depth import arguments, depth_clone
+from scripts.released.clones import Clone, Missing
+from scripts.released.depth import arguments
 from scripts.released.inputs import Quantities, official, picture, rms
 
 SIZES = ((480, 640), (240, 320))
@@ -45,7 +45,7 @@ def views(root: Path, folder: Path, frames: int, titles: dict[str, tuple]) -> Qu
 
     titles: {title: ("train", angle, mirror) or ("test", row)}
     """
-    loader = depth_clone(root).load("loaddata")
+    loader = Clone(root, "nyud2-dir").load("loaddata")
     np.save(folder / "test_balanced_mask.npy", np.ones((frames, *maps.CROP), np.uint8))
     np.save(folder / "train_depth_histogram.npy", np.ones((frames, 100), np.int64))
     cfg = official("nyud2/vanilla", f"++paths.nyud2={folder}")
@@ -118,7 +118,7 @@ def released_augmented(dataset: Any, turn: float, mirror: bool) -> dict:
 
 def colours(root: Path, work: Path) -> Quantities:
     """Lighting and the three jitters, for the same random numbers in two orders."""
-    clone = depth_clone(root)
+    clone = Clone(root, "nyud2-dir")
     steps, loader = clone.load("nyu_transform"), clone.load("loaddata")
     with (
         mock.patch.object(loader, "depthDataset", SimpleNamespace),
@@ -150,23 +150,9 @@ def colours(root: Path, work: Path) -> Quantities:
     yield "training image: lighting and jitter, same draws", own, theirs
 
 
-def mask(root: Path, work: Path) -> Quantities:
-    """The balanced test mask: the pixels are sampled differently, their number per bin is equal."""
-    script = depth_clone(root).load("preprocess_nyud2")
-    rng = np.random.default_rng(1)
-    metres = (0.7 + 9.3 * rng.random((3, 1, *maps.CROP)) ** 2).astype(np.float32)
-    batches = [{"depth": torch.from_numpy(metres)}]
-    with mock.patch.object(script, "load_data", return_value=(None, batches)):
-        script.create_balanced_testset(SimpleNamespace(data_dir=str(work)))
-    bins = maps.bins_of(metres[:, 0])
-    masks = maps.balanced_mask(bins, seed=0), read_npy(work / "test_balanced_mask.npy")
-    counts = [np.bincount(bins[m > 0], minlength=100) for m in masks]
-    yield "balanced test mask, pixels of each bin", *counts
-
-
 def histograms(root: Path, work: Path) -> Quantities:
     """The bins of the maps that the mask and the histogram are made from."""
-    loader = depth_clone(root).load("loaddata")
+    loader = Clone(root, "nyud2-dir").load("loaddata")
     for height, width in SIZES:
         write_frames(work, "test", height, width)
         np.save(work / "test_balanced_mask.npy", np.ones((2, *maps.CROP), np.uint8))
@@ -179,4 +165,15 @@ def histograms(root: Path, work: Path) -> Quantities:
         yield f"histograms of two frames of {width} x {height}", own, np.stack(counts)
 
 
-CHECKS = (loaders, real_frames, colours, histograms, mask)
+def mask(root: Path, work: Path) -> Quantities:
+    """The balanced test mask: the pixels are sampled differently, their number per bin is equal."""
+    script = Clone(root, "nyud2-dir").load("preprocess_nyud2")
+    rng = np.random.default_rng(1)
+    metres = (0.7 + 9.3 * rng.random((3, 1, *maps.CROP)) ** 2).astype(np.float32)
+    batches = [{"depth": torch.from_numpy(metres)}]
+    with mock.patch.object(script, "load_data", return_value=(None, batches)):
+        script.create_balanced_testset(SimpleNamespace(data_dir=str(work)))
+    bins = maps.bins_of(metres[:, 0])
+    masks = maps.balanced_mask(bins, seed=0), read_npy(work / "test_balanced_mask.npy")
+    counts = [np.bincount(bins[m > 0], minlength=100) for m in masks]
+    yield "balanced test mask, pixels of each bin", *counts

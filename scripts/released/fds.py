@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from engine.cli import targets
-from scripts.released.depth import depth_clone
-from scripts.released.inputs import Quantities, age_clone, ages, official
+from scripts.released.clones import Clone
+from scripts.released.inputs import Quantities, ages, official
 
 WIDTH = 6
 
@@ -39,7 +39,7 @@ def compare(name: str, experiment: str, theirs: Any, epoch: Callable) -> Quantit
 
 def of_ages(root: Path, work: Path) -> Quantities:
     """All ages from 0 to 99, and ages of which some are missing."""
-    module = age_clone(root).load("fds")
+    module = Clone(root, "imdb-wiki-dir").load("fds")
     for name in ("ages", "ages with gaps"):
 
         def epoch(seed: int, gaps: bool = name != "ages") -> tuple:
@@ -66,9 +66,6 @@ def of_depths(root: Path, work: Path) -> Quantities:
         flat = features.permute(0, 2, 3, 1).reshape(-1, WIDTH)
         return (flat, labels.reshape(-1, 1)), (features, labels)
 
-    module = depth_clone(root).load("models.fds")
+    module = Clone(root, "nyud2-dir").load("models.fds")
     theirs = module.FDS(WIDTH, 100, 7, kernel="gaussian", ks=5, sigma=2)
     yield from compare("depths", "nyud2/fds", theirs, epoch)
-
-
-CHECKS = (of_ages, of_depths)

@@ -11,12 +11,12 @@ from metrics import age_report, depth_report
 from scripts.released.age_data import splits
 from scripts.released.clones import Clone
 from scripts.released.depth import GROUPS, METRICS, predictions
-from scripts.released.inputs import SHOTS, Quantities, age_clone, ages, official, pair
+from scripts.released.inputs import SHOTS, Quantities, ages, official, pair
 
 
 def agedb_files(root: Path, work: Path) -> Quantities:
     """AgeDB's ages, from generated file names, and its split."""
-    clone = age_clone(root, "agedb-dir/data")
+    clone = Clone(root, "agedb-dir/data")
     (work / "AgeDB").mkdir()
     for number, age in enumerate(ages(2500, oldest=101)):
         (work / "AgeDB" / f"{number}_SomeOne_{age}_f.jpg").touch()
@@ -33,7 +33,7 @@ def agedb_files(root: Path, work: Path) -> Quantities:
 
 def agedb_weights(root: Path, work: Path) -> Quantities:
     """Sample weights of AgeDB, and its metrics."""
-    clone = age_clone(root, "agedb-dir")
+    clone = Clone(root, "agedb-dir")
     labels = ages(oldest=101)
     frame = pandas.DataFrame({"age": labels, "path": ""})
     for row, scheme, lds in (("sqrt_inverse", "sqrt_inv", False), ("rrt_lds", "inverse", True)):
@@ -59,6 +59,3 @@ def depth_metrics(root: Path, work: Path) -> Quantities:
         mine = [own[METRICS[name] + suffix] for suffix in GROUPS.values()]
         other = [theirs[group][name] for group in GROUPS]
         yield f"NYUD2, {METRICS[name]}: all, many, medium, few", mine, other
-
-
-CHECKS = (agedb_files, agedb_weights, depth_metrics)

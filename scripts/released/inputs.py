@@ -12,20 +12,17 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
+import yaml
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
 from engine.runs.run import composed
 from engine.training import build
 from models import released
-from scripts.released.clones import Clone
 
 Quantities = Iterator[tuple[Any, ...]]  # (name, ours, theirs)
+RULES = yaml.safe_load((Path(__file__).parent / "quantities.yaml").read_text())
 SHOTS = {"many": "many", "medium": "median", "few": "low"}  # our names: theirs
-
-
-def age_clone(root: Path, folder: str = "imdb-wiki-dir") -> Clone:
-    return Clone(root, folder, empty=["tensorboard_logger"])
 
 
 def official(experiment: str, *overrides: str) -> Any:
@@ -102,9 +99,9 @@ def checkpoint(title: str, path: Path, layout: str, images: Tensor, theirs: Tens
             yield f"{title}, {name}", released.load(file, layout)(images), theirs
 
 
-def settings(title: str, own: Any, theirs: Mapping, names: dict[str, tuple[str, str]]) -> Any:
-    """Return settings of our config and theirs; names: {title: (key of ours, key of theirs)}."""
-    other = OmegaConf.create(dict(theirs))
-    mine = [OmegaConf.select(own, key) for key, _ in names.values()]
-    known = [OmegaConf.select(other, key) for _, key in names.values()]
-    return f"{title}: {', '.join(names)}", mine, known
+def settings(part: str, theirs: Mapping) -> Any:
+    """Return the settings of quantities.yaml in our config and in theirs."""
+    rule, other = RULES["settings"][part], OmegaConf.create(dict(theirs))
+    own, keys = official(rule["experiment"]), rule["names"].values()
+    sides = [[OmegaConf.select(c, key[i]) for key in keys] for i, c in enumerate((own, other))]
+    return f"{rule['title']}: {', '.join(rule['names'])}", *sides

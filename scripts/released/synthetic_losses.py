@@ -57,6 +57,3 @@ def reweighting(root: Path, work: Path) -> Quantities:
         own = stepped(lambda p, t, b=baseline, w=weight: b(p, t, w), pred, target)
         other = stepped(theirs.ReweightL2(problem.labels), pred, target)
         yield f"re-weighting, {family} labels, value and gradient", own, other
-
-
-CHECKS = (several_dimensions, reweighting)

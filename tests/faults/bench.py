@@ -1,7 +1,6 @@
 """A folder with tiny faces, and scripts that run on it in forked processes."""
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -11,8 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +28,6 @@ TINY = (
 )
 STAGE2 = ("experiment=imdb_wiki/bmc", "features=cached", "features.views=1")
 TEMPORARY = ("*.tmp", "*.part", "*.parts", "*.journal", "*.partial", "*.partial-*")
-PRINTED = 2**20  # bytes that a script may print
 # Log lines, and the lines that Fabric prints when it starts its ranks.
 LOGGED = re.compile(r"\d{4}-\d\d-\d\d |Initializing dist|-{9}|distributed_backend|All distr|$")
 
@@ -77,35 +73,15 @@ class Bench:
         return [path for form in TEMPORARY for path in self.folder.rglob(form)]
 
 
-class Running:
+class Running(process.Running):
     """A script in a new session.
 
     limit: the largest file that it may write; first: a function that it calls before the script.
     """
 
-    def __init__(
-        self,
-        script: str,
-        arguments: tuple[str, ...],
-        limit: int = 0,
-        first: Callable[[], Any] | None = None,
-    ):
-        pipes = [Pipe(duplex=False) for _ in range(2)]  # the limit does not apply to pipes
-        for reader, writer in pipes:
-            os.set_blocking(reader.fileno(), False)
-            fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, PRINTED)
-        self.readers = [reader for reader, _ in pipes]
-        writers = [writer for _, writer in pipes]
-        self.process = process.start(_script, writers, script, arguments, limit, first)
+    def __init__(self, script: str, arguments: tuple[str, ...], limit: int = 0, first: Any = None):
+        super().__init__(_script, script, arguments, limit, first)
         self.session = self.process.pid or 0
-        for writer in writers:
-            writer.close()
-
-    def wait(self, timeout: float = 240) -> Done:
-        self.process.join(timeout)
-        self.process.kill()
-        self.process.join()
-        return Done(self.process.exitcode, *(_read(reader) for reader in self.readers))
 
     def kill(self, ready: Callable[[], bool], after: float, sign: signal.Signals) -> bool:
         """Send a signal some seconds after `ready`; return False if the script ended before."""
@@ -137,18 +113,9 @@ class Running:
         return self.members()
 
 
-def _script(
-    writers: list[Connection],
-    script: str,
-    arguments: tuple[str, ...],
-    limit: int,
-    first: Callable[[], Any] | None,
-) -> None:
+def _script(script: str, arguments: tuple[str, ...], limit: int, first: Any) -> None:
     watch_parent(os.getppid())
     os.setsid()
-    for number, writer in enumerate(writers, 1):
-        os.dup2(writer.fileno(), number)
-        writer.close()
     os.environ.pop("HYDRA_FULL_ERROR", None)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
@@ -158,15 +125,6 @@ def _script(
     if first is not None:
         first()
     runpy.run_path(sys.argv[0], run_name="__main__")
-
-
-def _read(reader: Connection) -> str:
-    data = b""
-    with contextlib.suppress(BlockingIOError):  # another process may still hold it open
-        while part := os.read(reader.fileno(), PRINTED):
-            data += part
-    reader.close()
-    return data.decode(errors="replace")
 
 
 def read_metrics(folder: Path) -> dict[str, float]:

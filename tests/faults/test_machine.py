@@ -20,24 +20,21 @@ quick = pytest.mark.quick
 
 
 @pytest.mark.parametrize(
-    "limit",
-    [100, 500, 1000, 2000, pytest.param(3000, marks=quick), 4000, 6000, 8000, 12000, 20000],
+    ("settings", "limit"),
+    [
+        *(((), limit) for limit in (100, 500, 1000, 2000, 4000, 6000, 8000, 12000, 20000)),
+        pytest.param((), 3000, marks=quick),
+        *((STAGE2, limit) for limit in (3000, 9000, 30000)),
+    ],
 )
-def test_full_disk_while_training(limit: int, bench: Bench):
-    done = bench.train(limit=limit)
+def test_full_disk(settings: tuple[str, ...], limit: int, bench: Bench):
+    """While a run is written, or the cached features of a finished run."""
+    assert not settings or bench.train().returncode == 0
+    done = bench.train(*settings, limit=limit)
     if done.returncode:
         assert_refused(done, "could not be written")
-    assert not bench.temporary()
-    assert bench.train().returncode == 0
-
-
-@pytest.mark.parametrize("limit", [3000, 9000, 30000])
-def test_full_disk_while_features_are_cached(limit: int, bench: Bench):
-    assert bench.train().returncode == 0
-    done = bench.train(*STAGE2, limit=limit)
-    if done.returncode:
-        assert_refused(done, "could not be written")
-    assert bench.train(*STAGE2).returncode == 0
+    assert settings or not bench.temporary()
+    assert bench.train(*settings).returncode == 0
 
 
 def without_capabilities() -> None:
@@ -84,14 +81,12 @@ def test_outputs_and_data_are_links(bench: Bench):
     assert {path: path.stat().st_mtime_ns for path in target.rglob("metrics.json")} == runs
 
 
-@pytest.mark.parametrize("target", ["nowhere", "out"])  # the second is a link to itself
-def test_outputs_is_a_broken_link(target: str, bench: Bench):
-    bench.outputs.symlink_to(bench.folder / target)
-    assert_refused(bench.train(), str(bench.outputs))
-
-
-def test_outputs_is_a_file(bench: Bench):
-    bench.outputs.write_text("a file where the folder should be")
+@pytest.mark.parametrize("target", ["nowhere", "out", None])
+def test_outputs_is_a_file_or_a_broken_link(target: str | None, bench: Bench):
+    if target is None:
+        bench.outputs.write_text("a file where the folder should be")
+    else:  # "out" is a link to itself
+        bench.outputs.symlink_to(bench.folder / target)
     assert_refused(bench.train(), str(bench.outputs))
 
 

@@ -1,8 +1,10 @@
 """Every likelihood x prior pair, by name, and batches for each.
 
 `make(name, dtype, learn)` builds a pair, `batch(name, count, dtype)` a batch (pred, target) for it,
-and `definition` is its loss by Theorem 1.
+`definition` is its loss by Theorem 1, and `evaluate` returns a loss with its gradients.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -118,3 +120,26 @@ def definition(loss: BalancedLoss, pred: Tensor, target: Tensor, weight=None) ->
     rows = loss.rows(pred, target, weight)
     mean = rows.mean() if weight is None else weight @ rows / weight.sum()
     return mean if loss.full_nll else loss.likelihood.unit * mean
+
+
+def evaluate(
+    loss: torch.nn.Module, pred: Tensor, target: Tensor, *weight, call: Callable | None = None
+) -> list[Tensor]:
+    """Return [value, gradient to pred, gradient to the scale if it is learned].
+
+    call: computes the value instead of the loss itself.
+    """
+    pred = pred.detach().clone().requires_grad_()
+    value = (loss if call is None else call)(pred, target, *weight)
+    slopes = torch.autograd.grad(value, [pred, *loss.parameters()], allow_unused=True)
+    return [value.detach(), *slopes]
+
+
+def evaluate_exactly(loss: BalancedLoss, *given) -> list[Tensor]:
+    """Return the same from the definition."""
+    return evaluate(loss, *given, call=lambda *x: definition(loss, *x))
+
+
+def assert_close(ours, theirs, tolerance: float) -> None:
+    """Compare values or lists of them; the tolerance is relative and absolute."""
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)

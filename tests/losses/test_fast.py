@@ -8,19 +8,21 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from engine.speed.search import compare, search
-from losses import (
-    BMC,
-    BNI,
-    GAI,
-    BalancedLoss,
-    Batch,
-    Bins,
-    Gaussian,
-    Laplace,
-    fast,
-)
+from losses import BMC, BNI, GAI, BalancedLoss, Batch, Bins, Gaussian, Laplace, fast
 from losses.fast import FEW
-from tests.losses.pairs import D64, EDGES, PAIRS, batch, definition, learns, make, mixture
+from tests.losses.pairs import (
+    D64,
+    EDGES,
+    PAIRS,
+    assert_close,
+    batch,
+    definition,
+    evaluate,
+    evaluate_exactly,
+    learns,
+    make,
+    mixture,
+)
 
 
 @pytest.mark.parametrize("full_nll", [False, True])
@@ -32,12 +34,11 @@ def test_chunks_equal_the_definition(pair, full_nll, monkeypatch):
     loss = make(pair, learn=True, full_nll=full_nll)
     pred, target = batch(pair, 600)
     weight = torch.linspace(0, 1, 600, dtype=D64)
-    inputs = [pred.requires_grad_(), *loss.parameters()]
     assert fast.mean_loss(loss, pred, target, weight) is not None
-    both = [call(pred, target, weight) for call in (loss, lambda *x: definition(loss, *x))]
-    torch.testing.assert_close(*both, rtol=1e-12, atol=1e-12)  # the same steps in chunks
-    for ours, exact in zip(*(torch.autograd.grad(v, inputs) for v in both), strict=True):
-        torch.testing.assert_close(ours, exact, rtol=1e-11, atol=1e-11)
+    value, *slopes = evaluate(loss, pred, target, weight)
+    exact_value, *exact_slopes = evaluate_exactly(loss, pred, target, weight)
+    assert_close(value, exact_value, 1e-12)  # the same steps in chunks
+    assert_close(slopes, exact_slopes, 1e-11)
 
 
 class Halved(Batch):
@@ -122,12 +123,9 @@ def test_gradients_by_formula(name, strength, learn):
     for near in {False, "BMC" in name}:
         found, scales = torch.vmap(partial(fast.gradients, loss, near=near))(pred, target)
         for run in range(4):
-            p = pred[run].clone().requires_grad_()
-            value = definition(loss, p, target[run])
-            expected = torch.autograd.grad(value, [p, *loss.parameters()])
             ours = [found[run], *(scale[run] for scale in scales.values())]
             # 1e-9: float64, with the cancellation of |p|^2 + |y|^2 - 2 p.y
-            torch.testing.assert_close(ours, list(expected), rtol=1e-9, atol=1e-9)
+            assert_close(ours, evaluate_exactly(loss, pred[run], target[run])[1:], 1e-9)
 
 
 @pytest.mark.parametrize("dims", [1, 3])
@@ -143,9 +141,7 @@ def test_gradients_of_labels_that_are_near(dims: int):
     loss, exact = (BMC(torch.tensor(sigma, dtype=d), True) for d in (torch.float32, D64))
     ours, scales = torch.vmap(lambda p, y: fast.gradients(loss, p, y, near=True))(pred, target)
     for run in range(2):
-        p = pred[run].to(D64).requires_grad_()
-        value = definition(exact, p, target[run].to(D64))
-        slope, to_sigma = torch.autograd.grad(value, [p, *exact.parameters()])
+        _, slope, to_sigma = evaluate_exactly(exact, pred[run].to(D64), target[run].to(D64))
         largest = slope.abs().max().item()  # 32 times float32's rounding, and some
         torch.testing.assert_close(ours[run].to(D64), slope, rtol=0, atol=1e-5 * largest)
         found = scales["likelihood.sigma"][run].to(D64)

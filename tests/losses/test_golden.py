@@ -1,5 +1,6 @@
 """Numbers recorded from the public implementations, on the inputs recorded with them."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -63,23 +64,22 @@ def test_six_dimensions(name):
 
 
 AGE_EDGES = np.arange(122)
-SCHEMES = {"inverse": "inverse", "sqrt_inv": "sqrt_inverse"}
 
 
-def settings(name: str, prefix: str) -> dict:
-    """The options of `bin_weights` that an array's name asks for."""
-    scheme, *lds = name.removeprefix(prefix).replace("sqrt_inv", "sqrtinv").split("_")
-    scheme = SCHEMES[scheme.replace("sqrtinv", "sqrt_inv")]
-    if lds == ["plain"]:
-        return {"scheme": scheme}
-    _, kernel, size, sigma = lds
-    return {"scheme": scheme, "lds": {"kernel": kernel, "size": int(size), "sigma": int(sigma)}}
+def settings(name: str) -> dict:
+    """Return the options of `bin_weights` from the name of an array."""
+    scheme, kernel, size, sigma = re.fullmatch(
+        r"\w*weights_(inverse|sqrt_inv)_(?:plain|lds_(\w+)_(\d)_(\d))", name
+    ).groups()
+    scheme = "inverse" if scheme == "inverse" else "sqrt_inverse"
+    lds = {"kernel": kernel, "size": int(size), "sigma": int(sigma)} if kernel else None
+    return {"scheme": scheme, "lds": lds}
 
 
 # 1e-6: the public weights are float32 (7 digits), though stored as float64.
 @pytest.mark.parametrize("name", [name for name in AGES if name.startswith("weights_")])
 def test_age_weights(name):
-    options = settings(name, "weights_")
+    options = settings(name)
     ours = bin_weights(histogram(AGES["train_labels"], AGE_EDGES), **options)
     np.testing.assert_allclose(ours, AGES[name], rtol=1e-6)
     per_label = label_weights(AGES["train_labels"], AGE_EDGES, **options)
@@ -88,8 +88,8 @@ def test_age_weights(name):
 
 @pytest.mark.parametrize("name", [name for name in DEPTHS if name.startswith("bucket_weights_")])
 def test_depth_weights(name):
-    options = settings(name, "bucket_weights_")
-    lds = options.pop("lds", None)
+    options = settings(name)
+    lds = options.pop("lds")
     lds = lds and {**lds, "padding": "reflect"}
     counts = DEPTHS["train_depth_histogram"][DEPTHS_FROM:]
     ours = bin_weights(counts, clip=None, lds=lds, **options)
@@ -100,20 +100,15 @@ def test_depth_weights(name):
     every = DEPTHS["train_depth_histogram"]
     table = label_weights(DEPTHS["bni_centers"], edges, every, clip=None, lds=lds, **options)
     np.testing.assert_allclose(table, DEPTHS[name], rtol=1e-6)  # the empty bins have the first's
-    if options["scheme"] == "inverse":
-        smoothing = lds and {**lds, "whole": True}
-        bounds = np.linspace(0, 10, 101)
-        fitted = Bins.fit(
-            DEPTHS["bni_centers"], bounds, smoothing, sample_weight=every, fill_below=True
-        )
-        expected = DEPTHS[name.replace("bucket", "bni")]
-        np.testing.assert_allclose(fitted.weights, expected, rtol=1e-6)
-        np.testing.assert_allclose(fitted.centers, DEPTHS["bni_centers"], rtol=1e-6)
-
     # BNI's prior is the same density, the empty bins filled with the first one's
-    density = np.sqrt(counts) if options["scheme"] == "sqrt_inverse" else counts
-    density = density if lds is None else smooth(density, **lds)
-    filled = np.concatenate([np.repeat(density[:1], DEPTHS_FROM), density])
-    prior = Bins(DEPTHS["bni_centers"], filled)
     expected = DEPTHS[name.replace("bucket", "bni")]
+    if options["scheme"] == "inverse":
+        smoothing, bounds = lds and {**lds, "whole": True}, np.linspace(0, 10, 101)
+        given = {"sample_weight": every, "fill_below": True}
+        prior = Bins.fit(DEPTHS["bni_centers"], bounds, smoothing, **given)
+    else:
+        density = np.sqrt(counts) if lds is None else smooth(np.sqrt(counts), **lds)
+        filled = np.concatenate([np.repeat(density[:1], DEPTHS_FROM), density])
+        prior = Bins(DEPTHS["bni_centers"], filled)
     np.testing.assert_allclose(prior.weights, expected, rtol=1e-6)
+    np.testing.assert_allclose(prior.centers, DEPTHS["bni_centers"], rtol=1e-6)

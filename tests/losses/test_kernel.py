@@ -21,7 +21,6 @@ RELEASED = {
     5.0: (30.58189, [-0.01253897, 0.005653467, 0.01676388], 1.153098, -11.50039),
     21.4: (62.42526, [-0.01257095, 0.005657328, 0.01675319], 1.152887, -2.685551),
 }
-AFTER_300_STEPS = 3.23421  # sigma from 1.0, Adam 0.01; 22.1 after 4,000
 
 
 def poses() -> tuple[Tensor, Tensor]:
@@ -42,22 +41,6 @@ def test_it_is_the_released_loss(sigma: float):
     assert float(pred.grad.norm()) == pytest.approx(norm, rel=2e-6)
     assert float(loss.likelihood.sigma.grad) == pytest.approx(to_sigma, rel=2e-6)  # pyright: ignore
     assert pred.grad[0, :3].tolist() == pytest.approx(first, rel=1e-5)
-
-
-def test_its_sigma_goes_where_the_released_one_goes():
-    pred, target = poses()
-    found = {}
-    for kind in (GaussianKernel, Gaussian):
-        loss = BalancedLoss(kind(1.0, learn_sigma=True), Batch(), STRENGTH)
-        optimiser = torch.optim.Adam(loss.parameters(), lr=0.01)
-        for _ in range(300):
-            optimiser.zero_grad()
-            (60 / 216 * loss(pred, target)).backward()
-            optimiser.step()
-        found[kind] = loss.likelihood.sigma.item()  # pyright: ignore
-    assert found[GaussianKernel] == pytest.approx(AFTER_300_STEPS, rel=1e-5)
-    spread = float((pred - target).square().mean().sqrt())
-    assert found[Gaussian] == pytest.approx(spread, rel=0.02)  # 1/24 of the balance moves it a bit
 
 
 @pytest.mark.parametrize("prior", ["batch", "mixture", "flat", "product"])

@@ -10,6 +10,7 @@ from scipy import stats
 from losses import BalancedLoss, Bins, Classes, Gaussian, GaussianMixture, Histogram, Laplace
 from tests.losses.pairs import CLASSES, D64, EDGES, PAIRS, batch, likelihood, make, mixture
 
+DISCRETE = ("Bins", "Batch", "Classes")
 quick = settings(max_examples=25, deadline=None)
 
 
@@ -44,19 +45,12 @@ def test_location_integrates_to_one_over_the_plane(name):
     assert (density @ torch.outer(w, w).ravel()).item() == pytest.approx(1, abs=1e-6)
 
 
-def test_categorical_sums_to_one():
-    pred, _ = batch("Categorical Flat 1", 6)
-    one = likelihood("Categorical", 1, D64, False)
-    labels = torch.arange(CLASSES, dtype=D64)[:, None]
+@pytest.mark.parametrize("name", ["Categorical", "HardHistogram"])
+def test_masses_sum_to_one(name):
+    pred, _ = batch(f"{name} Flat 1", 6)
+    one, classes = likelihood(name, 1, D64, False), torch.arange(CLASSES, dtype=D64)
+    labels = classes if name == "Categorical" else (EDGES[1:] + EDGES[:-1]) / 2
     total = sum(one.log_prob(label.expand(6, 1), pred).exp() for label in labels)
-    torch.testing.assert_close(total, torch.ones(6, dtype=D64))
-
-
-def test_hard_histogram_sums_to_one():
-    pred, _ = batch("HardHistogram Flat 1", 6)
-    one = likelihood("HardHistogram", 1, D64, False)
-    centers = (EDGES[1:] + EDGES[:-1]) / 2
-    total = sum(one.log_prob(c.expand(6, 1), pred).exp() for c in centers)
     torch.testing.assert_close(total, torch.ones(6, dtype=D64))
 
 
@@ -112,29 +106,17 @@ def test_theorem_1_plane(sigma):
 
 
 # Over finitely many labels it is a sum; 1e-12: float64 rounding of a few terms.
-@pytest.mark.parametrize("name", ["Gaussian", "Laplace", "Huber", "HardHistogram"])
-def test_theorem_1_bins(name):
-    loss = make(f"{name} Bins 1", full_nll=True)
-    pred, _ = batch(f"{name} Bins 1", 1)
-    atoms = loss.prior.centers[:, None]
-    rows = loss.rows(pred.expand(len(atoms), -1), atoms)
-    assert (-rows).exp().sum().item() == pytest.approx(1, abs=1e-12)
-
-
-@pytest.mark.parametrize("pair", [p for p in PAIRS if " Batch " in p and "Histogram" not in p])
-def test_theorem_1_batch(pair):
-    loss = make(pair, full_nll=True)
-    pred, target = batch(pair, 7)
-    # every label of the batch under the first row's prediction
-    rows = loss.rows(pred[:1].expand_as(pred), target)
-    assert (-rows).exp().sum().item() == pytest.approx(1, abs=1e-12)
-
-
-def test_theorem_1_classes():
-    loss = make("Categorical Classes 1", full_nll=True)
-    pred, _ = batch("Categorical Classes 1", 1)
-    labels = torch.arange(CLASSES, dtype=D64)[:, None]
-    rows = loss.rows(pred.expand(CLASSES, -1), labels)
+@pytest.mark.parametrize(
+    "pair",
+    [p for p in PAIRS if p.split()[1] in DISCRETE and not p.startswith("Histogram")],
+)
+def test_theorem_1_discrete(pair):
+    """All labels of the prior under one prediction."""
+    loss, (pred, target) = make(pair, full_nll=True), batch(pair, 7)
+    if "Batch" not in pair:
+        atoms = torch.arange(CLASSES) if "Classes" in pair else loss.prior.centers
+        target = atoms.to(D64)[:, None]
+    rows = loss.rows(pred[:1].expand(len(target), -1), target)
     assert (-rows).exp().sum().item() == pytest.approx(1, abs=1e-12)
 
 

@@ -18,11 +18,10 @@ from losses import (
     Bins,
     Gaussian,
     GaussianMixture,
-    Histogram,
     Huber,
     WeightedLoss,
 )
-from tests.losses.pairs import CLASSES, D64, EDGES, PAIRS, batch, make, mixture
+from tests.losses.pairs import CLASSES, D64, EDGES, PAIRS, assert_close, batch, make, mixture
 
 quick = settings(max_examples=30, deadline=None)
 # float64 on both sides; 1e-9 leaves room for the cancellation in |p|^2 + |y|^2 - 2 p.y
@@ -126,57 +125,23 @@ def rows_and_labels(draw):
 
 
 @quick
-@given(rows_and_labels())
-def test_bmc_is_a_softmax_over_the_batch(sample):
-    pred, target, sigma = sample
-    s = torch.tensor(sigma, dtype=D64)
-    logits = MultivariateNormal(target, s**2 * torch.eye(target.shape[1], dtype=D64)).log_prob(
-        pred[:, None]
-    )
-    expected = 2 * s**2 * functional.cross_entropy(logits, torch.arange(len(pred)))
-    value = BalancedLoss(Gaussian(s), Batch())(pred, target)
-    # 1e-9 of the largest energy in play, because |p|^2 + |y|^2 - 2 p.y cancels
-    torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
-
-
-@quick
 @given(rows_and_labels(), st.integers(1, 4))
-def test_gai_is_a_mixture_of_wider_normals(sample, components):
+def test_gaussians_in_several_dimensions(sample, components):
+    """BMC is a softmax over the batch, GAI a mixture of wider normals."""
     pred, target, sigma = sample
     prior, s = mixture(pred.shape[1], D64, components), torch.tensor(sigma, dtype=D64)
     eye = s**2 * torch.eye(pred.shape[1], dtype=D64)
-    log_prob = MultivariateNormal(prior.means, prior.covariances + eye).log_prob(pred[:, None])
-    evidence = torch.logsumexp(prior.weights.log() + log_prob, -1)
-    rows = -MultivariateNormal(pred, eye).log_prob(target) + evidence
-    value = BalancedLoss(Gaussian(s), prior)(pred, target)
-    # 1e-9: a Cholesky factor against an eigendecomposition, in float64
-    torch.testing.assert_close(value, 2 * s**2 * rows.mean(), rtol=1e-9, atol=1e-9)
-
-
-@quick
-@given(rows_and_labels())
-def test_log_prob_of_a_mixture(sample):
-    points, _, _ = sample
-    prior = mixture(points.shape[1], D64)
-    each = MultivariateNormal(prior.means, prior.covariances).log_prob(points[:, None])
-    expected = torch.logsumexp(prior.weights.log() + each, -1)
-    # 1e-9, as above
-    torch.testing.assert_close(prior.log_prob(points), expected, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("point", ["median", "mean"])
-def test_histogram_decodes(point):
-    likelihood = Histogram(EDGES, soft=0.5)
-    pred, _ = batch("Histogram Flat 1", 9)
-    decoded = likelihood.decode(pred, point)
-    assert decoded.shape == (9, 1)
-    for logits, value in zip(pred.numpy(), decoded[:, 0], strict=True):
-        mass = special.softmax(logits)
-        if point == "mean":
-            expected = sum(m * (a + 1 / 2) for m, a in zip(mass, range(-4, 4), strict=True))
-        else:  # the inverse of the piecewise linear distribution function
-            expected = np.interp(0.5, np.concatenate([[0], np.cumsum(mass)]), EDGES.numpy())
-        assert value.item() == pytest.approx(expected, abs=1e-12)
+    logits = MultivariateNormal(target, eye).log_prob(pred[:, None])
+    bmc = 2 * s**2 * functional.cross_entropy(logits, torch.arange(len(pred)))
+    each = MultivariateNormal(prior.means, prior.covariances + eye).log_prob(pred[:, None])
+    evidence = torch.logsumexp(prior.weights.log() + each, -1)
+    gai = 2 * s**2 * (evidence - MultivariateNormal(pred, eye).log_prob(target)).mean()
+    # 1e-9: |p|^2 + |y|^2 - 2 p.y cancels; a Cholesky factor against an eigendecomposition
+    assert_close(BalancedLoss(Gaussian(s), Batch())(pred, target), bmc, 1e-9)
+    assert_close(BalancedLoss(Gaussian(s), prior)(pred, target), gai, 1e-9)
+    each = MultivariateNormal(prior.means, prior.covariances).log_prob(pred[:, None])
+    density = torch.logsumexp(prior.weights.log() + each, -1)
+    assert_close(prior.log_prob(pred), density, 1e-9)
 
 
 def test_bins_fit_counts_labels():

@@ -35,8 +35,8 @@ def test_learned_sigma_is_a_parameter_and_a_fixed_one_is_not():
 
 @pytest.mark.parametrize("kind", LEARN)
 @pytest.mark.parametrize("prior", [Flat, Batch])
-def test_floor_holds_and_lets_go(kind, prior):
-    """Pushed below the floor, the scale in use is the floor; large residuals lift it again."""
+def test_the_floor_holds_and_can_be_left(kind, prior):
+    """Below the floor, the scale in use is the floor; large residuals still lift the parameter."""
     likelihood = kind(0.5, **{LEARN[kind]: True}, floor=0.1)
     loss = BalancedLoss(likelihood, prior())
     raw = likelihood.get_parameter(likelihood.symbol)
@@ -50,28 +50,10 @@ def test_floor_holds_and_lets_go(kind, prior):
     torch.testing.assert_close(value, reference(pred, target), rtol=1e-5, atol=1e-5)  # float32
     value.backward()
     assert raw.grad.item() < 0  # descent raises it: no dead gradient below the floor
-    optimiser = torch.optim.Adam(loss.parameters(), lr=0.3)
-    for _ in range(60):
-        optimiser.zero_grad()
-        loss(pred, target).backward()
-        optimiser.step()
-    assert likelihood.value.item() > 0.5
 
 
-def test_a_sigma_below_the_floor_is_lifted_at_once():
-    assert Gaussian(1e-6, floor=0.01).value.item() == pytest.approx(0.01)
-
-
-def test_sigma_learns_the_noise():
-    """Flat prior: maximum likelihood, sigma^2 = mean residual^2."""
-    g = torch.Generator().manual_seed(0)
-    pred, target = torch.zeros(500, 2), 1.7 * torch.randn(500, 2, generator=g)
-    loss = BalancedLoss(Gaussian([1.0, 1.0], learn_sigma=True), Flat())
-    optimiser = torch.optim.Adam(loss.parameters(), lr=0.05)
-    for _ in range(300):
-        optimiser.zero_grad()
-        loss(pred, target).backward()
-        optimiser.step()
-    expected = target.square().mean(0).sqrt()
-    # 1e-2: where 300 steps of Adam end
-    torch.testing.assert_close(loss.likelihood.sigma.detach(), expected, rtol=1e-2, atol=0)
+def test_a_fixed_sigma_below_the_floor_is_the_floor():
+    likelihood = Gaussian(1e-6, floor=0.01)
+    assert likelihood.value.item() == pytest.approx(0.01)
+    likelihood.sigma.fill_(1e-9)
+    assert likelihood.value.item() == pytest.approx(0.01)

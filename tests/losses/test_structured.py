@@ -4,25 +4,19 @@ import pytest
 import torch
 
 from losses import BalancedLoss, Batch, Flat, Gaussian, GaussianMixture, Product, Subspace
-
-
-def mixture(dims: int, seed: int, components: int = 1) -> GaussianMixture:
-    generator = torch.Generator().manual_seed(seed)
-    root = torch.randn(components, dims, dims, generator=generator, dtype=torch.float64)
-    means = torch.randn(components, dims, generator=generator, dtype=torch.float64)
-    weights = torch.ones(components, dtype=torch.float64)
-    return GaussianMixture(weights, means, root @ root.mT + torch.eye(dims))
+from tests.losses.pairs import D64, mixture
 
 
 @pytest.fixture
 def rows() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
-    pred, target = torch.randn(2, 7, 4, generator=generator, dtype=torch.float64)
+    pred, target = torch.randn(2, 7, 4, generator=generator, dtype=D64)
     return pred.requires_grad_(), target
 
 
 def test_a_product_is_the_mixture_of_block_diagonal_covariance(rows):
-    one, two = mixture(2, 0), mixture(2, 1)
+    one = mixture(2, D64, components=1)
+    two = GaussianMixture(one.weights, one.means + 1, 2 * one.covariances)
     covariance = torch.block_diag(one.covariances[0], two.covariances[0])
     joint = GaussianMixture(torch.ones(1), torch.cat([one.means, two.means], 1), covariance[None])
     likelihood = Gaussian(0.7)
@@ -37,7 +31,7 @@ def test_a_product_is_the_mixture_of_block_diagonal_covariance(rows):
 
 
 def test_a_whole_subspace_is_the_prior_itself(rows):
-    prior, likelihood = mixture(4, 2, components=3), Gaussian(0.7)
+    prior, likelihood = mixture(4, D64), Gaussian(0.7)
     turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(1)))[0]
     turned = GaussianMixture(
         prior.weights,
@@ -55,7 +49,9 @@ def test_outside_the_subspace_nothing_is_balanced(rows):
     """The gradient of the balancing term lies in the subspace; elsewhere the loss is MSE's."""
     pred, target = rows
     basis = torch.eye(4)[:, :2]
-    balanced = BalancedLoss(Gaussian(0.7), Subspace(mixture(2, 3), basis))(pred, target)
+    balanced = BalancedLoss(Gaussian(0.7), Subspace(mixture(2, D64, components=1), basis))(
+        pred, target
+    )
     plain = BalancedLoss(Gaussian(0.7), Flat())(pred, target)
     (gap,) = torch.autograd.grad(balanced - plain, pred)
     assert gap[:, :2].abs().min() > 1e-6
@@ -65,7 +61,7 @@ def test_outside_the_subspace_nothing_is_balanced(rows):
 def test_blocks_of_batch_labels(rows):
     """An oracle in loops: each block's labels, mixed over the batch on their own."""
     pred, target = (r.detach() for r in rows)
-    sigma, expected = 0.8, torch.zeros(7, dtype=torch.float64)
+    sigma, expected = 0.8, torch.zeros(7, dtype=D64)
     for i in range(7):
         for block in (slice(0, 2), slice(2, 4)):
             noise = torch.distributions.Normal(pred[i, block], sigma)
@@ -77,6 +73,6 @@ def test_blocks_of_batch_labels(rows):
 
 def test_bad_input(rows):
     with pytest.raises(ValueError, match="orthonormal columns"):
-        Subspace(mixture(2, 0), torch.ones(4, 2))
+        Subspace(mixture(2, D64), torch.ones(4, 2))
     with pytest.raises(ValueError, match="4 dimensions cannot be split into 3 equal blocks"):
         Product([Batch()] * 3).log_evidence(Gaussian(1.0), *rows)

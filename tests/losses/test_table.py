@@ -9,22 +9,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from engine.speed.search import compare
-from losses import (
-    BMC,
-    BNI,
-    BalancedLoss,
-    Bins,
-    Gaussian,
-    GaussianMixture,
-    Laplace,
-)
+from losses import BMC, BNI, BalancedLoss, Bins, Gaussian, GaussianMixture, Laplace
 from losses.fast import FEW, mean
 from losses.fast.table import tabulate
-from tests.losses.pairs import D64, EDGES, definition, mixture
+from tests.losses.pairs import (
+    D64,
+    EDGES,
+    assert_close,
+    definition,
+    evaluate,
+    evaluate_exactly,
+    mixture,
+)
 
 MANY = 16 * FEW
-
-
 PROMISE = 1e-5  # of the largest gradient, of the value (or one) and of sigma's gradient
 
 
@@ -158,14 +156,10 @@ def test_depth_map_in_float32(case, learn):
     """As depth training calls it, against float64."""
     prior, sigma, (low, high) = CASES[case]
     pred, target = (spread(low, high, 20_000, seed).float() for seed in (0, 1))
-    results = []
-    for dtype in (torch.float32, D64):
-        loss = BalancedLoss(Gaussian(torch.tensor(sigma, dtype=dtype), learn), prior)
-        x = pred.to(dtype).requires_grad_()
-        exact = dtype == D64
-        value = definition(loss, x, target.to(D64)) if exact else loss(x, target)
-        results.append([value.detach(), *torch.autograd.grad(value, [x, *loss.parameters()])])
-    for ours, exact in zip(*results, strict=True):
+    loss = BalancedLoss(Gaussian(sigma, learn), prior)
+    single = evaluate(loss, pred, target)
+    double = evaluate_exactly(loss.double(), pred.double(), target.double())
+    for ours, exact in zip(single, double, strict=True):
         # the promise, plus float32 rounding of a mean of 20,000 samples
         assert (ours - exact).abs().max() <= 2e-5 * exact.abs().max()
 
@@ -180,10 +174,10 @@ def test_strength_weights_and_full_nll(case, strength, full_nll, weighted):
     loss = BalancedLoss(Gaussian(sigma, learn_sigma=True), prior, **options)
     pred, target = (spread(low, high, MANY, seed) for seed in (0, 1))
     weight = spread(0, 1, MANY, 2)[:, 0] if weighted else None
-    inputs = [pred.requires_grad_(), *loss.parameters()]
-    both = [call(pred, target, weight) for call in (loss, lambda *x: definition(loss, *x))]
-    torch.testing.assert_close(*both, rtol=PROMISE, atol=PROMISE)
-    for ours, exact in zip(*(torch.autograd.grad(v, inputs) for v in both), strict=True):
+    value, *slopes = evaluate(loss, pred, target, weight)
+    exact_value, *exact_slopes = evaluate_exactly(loss, pred, target, weight)
+    assert_close(value, exact_value, PROMISE)
+    for ours, exact in zip(slopes, exact_slopes, strict=True):
         assert (ours - exact).abs().max() <= PROMISE * exact.abs().max()
 
 

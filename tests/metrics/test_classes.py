@@ -93,9 +93,6 @@ def test_ragged_batches_and_reset(case: Case):
 
 def run_rank(rank: int, folder: str) -> None:
     """Three batches for rank 0, one for rank 1; `unfed` has none on rank 1."""
-    torch.set_num_threads(1)
-    store = f"file://{folder}/store"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
     metrics = {name: case.metric() for name, case in CASES.items()} | {"unfed": Mesh()}
     for start, stop in ([(0, 100), (100, 101), (101, 180)], [(180, N)])[rank]:
         for name, case in CASES.items():
@@ -105,14 +102,10 @@ def run_rank(rank: int, folder: str) -> None:
     metrics["unfed"].to("cpu")  # a device move must not change the type that rank 1 gathers
     reports = {name: metric.compute() for name, metric in metrics.items()}
     Path(folder, f"{rank}.json").write_text(json.dumps(reports))
-    torch.distributed.destroy_process_group()
 
 
 def test_two_ranks_equal_one(tmp_path: Path):
-    ranks = [process.start(run_rank, rank, str(tmp_path)) for rank in range(2)]
-    for rank in ranks:
-        rank.join()
-        assert rank.exitcode == 0
+    process.ranks(run_rank, tmp_path)
     expected = {name: case.report(*case.arrays) for name, case in CASES.items()}
     expected["unfed"] = CASES["mesh"].report(*CASES["mesh"].batch(slice(180)))
     for rank in range(2):

@@ -107,7 +107,7 @@ def test_modules_of_a_clone_do_not_replace_ours(tmp_path: Path):
     (tmp_path / "datasets.py").write_text("from utils import number\nmine = number + 1\n")
     (tmp_path / "utils.py").write_text("number = 41\n")
     path = list(sys.path)
-    clone = Clone(tmp_path)
+    clone = Clone(tmp_path, ".")
     assert clone.load("datasets").mine == 42
     assert sys.modules["datasets"] is datasets
     assert "utils" not in sys.modules

@@ -119,21 +119,10 @@ def all_settings(root: Path, work: Path) -> Quantities:
     used = {key: theirs[key] for key in ("runner", "optimizer", "img_res")}
     used["pose"] = theirs["model"]["loss_smpl_pose"]
     used["turned"] = transforms.GetRandomScaleRotation().rot_prob
-    names = {
-        "epochs": ("trainer.epochs", "runner.max_epochs"),
-        "learning rate": ("optim.optimizer.lr", "optimizer.head.lr"),
-        "learning rate of sigma": ("optim.loss_lr", "optimizer.loss_smpl_pose.lr"),
-        "sigma at the start": ("loss.likelihood.sigma", "pose.init_noise_sigma"),
-        "image size": ("dataset.size", "img_res"),
-        "share of turned pictures": ("dataset.turned", "turned"),
-    }
-    yield settings("IHMR, settings", own, used, names)
+    yield settings("bodies", used)
     shares = theirs["data"]["train"]
     names = {"h36m": "h36m", "mpi_inf_3dhp": "mpi-inf-3dhp", "lsp": "lsp-orig", "lspet": "lspet"}
     names |= {"mpii": "mpii", "coco": "coco"}
     order = [node["dataset_name"] for node in shares["configs"]]
     probabilities = [own.dataset.train[names[name]].probability for name in order]
     yield "IHMR, shares of the training sets", probabilities, shares["partition"]
-
-
-CHECKS = (samples, metrics, all_settings)

@@ -46,8 +46,7 @@ class NoPrior(nn.Module):
 def spin_clone(root: Path) -> Clone:
     prior: Any = ModuleType("smplify.prior")
     prior.MaxMixturePrior = NoPrior
-    empty = ["torchgeometry", "utils.renderer", "utils.part_utils", "tensorboardX"]
-    return Clone(root, empty=empty, given={"scipy.misc": MISC, "smplify.prior": prior})
+    return Clone(root, ".", "SPIN", {"scipy.misc": MISC, "smplify.prior": prior})
 
 
 def poses(count: int = 8, seed: int = 0) -> Tensor:
@@ -240,6 +239,3 @@ def evaluation(root: Path, work: Path) -> Quantities:
     report = metrics.compute()
     yield "evaluation on 3DPW: MPJPE", report["mpjpe"], printed[-2]
     yield "evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], printed[-1]
-
-
-CHECKS = (geometry, body, network, losses, fits, evaluation)

@@ -42,6 +42,3 @@ MEAN, STD = (np.array(x)[:, None, None] for x in ([0.485, 0.456, 0.406], [0.229,
 
 def read_image(people: ihmr.People, row: int) -> np.ndarray:
     return np.array(Image.open(people.images / str(people.imgname[row])).convert("RGB"))
-
-
-CHECKS = (samples,)
