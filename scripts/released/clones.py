@@ -37,7 +37,11 @@ class Missing(Exception):
 
 
 class Empty(ModuleType):
-    """A module that has every name, each a class that does nothing."""
+    """A module that has every name; each is a class that does nothing, unless it is given."""
+
+    def __init__(self, name: str, **given: Any):
+        super().__init__(name)
+        vars(self).update(given)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -54,16 +58,16 @@ class Clone:
         root: the user's clone.
         folder: the folder below it that their code is run from.
         stubs: the entry of stubs.yaml; otherwise the one of the folder.
-        given: {name: module} of small replacements.
+        given: modules that replace theirs.
     """
 
-    def __init__(self, root: Path, folder: str, stubs: str = "", given: Any = None):
+    def __init__(self, root: Path, folder: str, stubs: str = "", given: Sequence[Any] = ()):
         self.folder = (root / folder).resolve()
         if not self.folder.is_dir():
             raise Missing(f"no folder {folder}")
         stub = STUBS.get(stubs or folder.partition("/")[0], {})
         self.modules: dict[str, Any] = {name: Empty(name) for name in stub.get("empty", ())}
-        self.modules |= given or {}
+        self.modules |= {module.__name__: module for module in given}
         for name in stub.get("bare", ()):
             self.modules[name] = package = ModuleType(name)
             package.__path__ = [str(self.folder / name.replace(".", "/"))]
@@ -134,9 +138,11 @@ def _image(array: np.ndarray) -> Image.Image:
 
 
 LINEAR = Image.Resampling.BILINEAR
-MISC: Any = ModuleType("scipy.misc")
-MISC.imrotate = lambda array, angle: np.array(_image(array).rotate(angle, resample=LINEAR))
-MISC.imresize = lambda array, size: np.array(_image(array).resize(size[::-1], LINEAR))
+MISC = Empty(
+    "scipy.misc",
+    imrotate=lambda array, angle: np.array(_image(array).rotate(angle, resample=LINEAR)),
+    imresize=lambda array, size: np.array(_image(array).resize(size[::-1], LINEAR)),
+)
 _tensor = torch.tensor
 OLD: list[tuple[Any, str, Any]] = [  # (owner, name, replacement)
     (np, "float", float),

@@ -39,12 +39,12 @@ class Registry:
 
 
 def mmhuman_clone(root: Path) -> Clone:
-    runner, utils = Empty("mmcv.runner"), Empty("mmcv.utils")
-    runner.BaseModule, runner.get_dist_info = nn.Module, lambda: (0, 1)
-    utils.Registry = Registry
-    builder = Empty("mmhuman3d.data.datasets.builder")
-    builder.DATASETS = builder.PIPELINES = Registry("")
-    given = {module.__name__: module for module in (runner, utils, builder)}
+    registry = Registry("")
+    given = [
+        Empty("mmcv.runner", BaseModule=nn.Module, get_dist_info=lambda: (0, 1)),
+        Empty("mmcv.utils", Registry=Registry),
+        Empty("mmhuman3d.data.datasets.builder", DATASETS=registry, PIPELINES=registry),
+    ]
     return Clone(root, ".", "mmhuman3d", given)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import io
 import re
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -25,7 +25,7 @@ from metrics import pa_mpjpe
 from models import released
 from models.rotations import axis_angle_from_matrix, matrix_from_6d, matrix_from_axis_angle
 from models.smpl import EVALUATED, JOINT_MAP, SELECTED, SMPL, project, read_body
-from scripts.released.clones import MISC, Clone
+from scripts.released.clones import MISC, Clone, Empty
 from scripts.released.inputs import Quantities, task
 from synthetic.mini.bodies import write_bodies
 
@@ -44,9 +44,7 @@ class NoPrior(nn.Module):
 
 
 def spin_clone(root: Path) -> Clone:
-    prior: Any = ModuleType("smplify.prior")
-    prior.MaxMixturePrior = NoPrior
-    return Clone(root, ".", "SPIN", {"scipy.misc": MISC, "smplify.prior": prior})
+    return Clone(root, ".", "SPIN", [MISC, Empty("smplify.prior", MaxMixturePrior=NoPrior)])
 
 
 def poses(count: int = 8, seed: int = 0) -> Tensor:
