@@ -9,7 +9,6 @@ from omegaconf import DictConfig
 from datasets.io.files import writable
 from engine.evaluation import evaluate
 from engine.runs import records
-from engine.runs.folder import finite_or_none
 
 
 @command("evaluate")
@@ -31,7 +30,7 @@ def main(cfg: DictConfig) -> None:
     report = evaluate.report(fabric, data, task, metrics, cfg.split, cfg.batch_size)
     for key, value in report.items():
         print(f"{cfg.split}/{key:<14} {value:.4f}")
-    records.write(folder / name, {key: finite_or_none(value) for key, value in report.items()})
+    records.write(folder / name, report)
 
 
 if __name__ == "__main__":

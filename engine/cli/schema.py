@@ -60,15 +60,7 @@ TRAIN: dict[str, Any] = {
     ),
 }
 CLOSED = ("trainer", "select", "features", "log", "optim")  # groups without other settings
-OPEN = (
-    "dataset",
-    "model",
-    "loss",
-    "metrics",
-    "task",
-    "benchmark",
-    "regularizer",
-)  # their targets say which
+OPEN = ("dataset", "model", "loss", "metrics", "task", "benchmark", "regularizer")  # by target
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "train": TRAIN,

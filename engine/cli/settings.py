@@ -34,12 +34,12 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:  # interpolates a setting that is wrong or missing
         plain, failed = OmegaConf.to_container(cfg), error
-    leaves = {k: v for k, v in _leaves(plain) if failed is None or "${" not in str(v)}
+    values = {k: v for k, v in leaves(plain) if failed is None or "${" not in str(v)}
     defaults: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))
-    defaults = dict(_leaves(defaults))
+    defaults = dict(leaves(defaults))
     wild = {key: hint for key, hint in known.items() if "*" in key}
     problems = []
-    for key, value in leaves.items():
+    for key, value in values.items():
         hint = known.get(key, BY_DEFAULT.get(type(defaults.get(key))))
         for name, other in wild.items():
             if re.fullmatch(name.replace("*", r"[^.]+"), key):
@@ -50,14 +50,14 @@ def check(cfg: DictConfig, script: str = "train") -> None:
             near = nearest(value, re.findall(r"[\w-]+", words(hint)))
             problems.append(f"{key}: expected {words(hint)}; got {value!r}.{near}")
     if script == "train":
-        problems += _unknown(plain, leaves)
+        problems += _unknown(plain, values)
     if problems:
         raise ValueError("\n".join(problems))
     if failed is not None:
         raise failed
 
 
-def _unknown(plain: dict, leaves: Mapping[str, Any]) -> Iterator[str]:
+def _unknown(plain: dict, values: Mapping[str, Any]) -> Iterator[str]:
     """Names that no setting of train.py has; configs/ may add names at the top level."""
     texts = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
     own = [text for text in texts if "@package _global_" in text]
@@ -65,31 +65,57 @@ def _unknown(plain: dict, leaves: Mapping[str, Any]) -> Iterator[str]:
     top |= {name for text in own for name in re.findall(r"^(\w+):", text, re.MULTILINE)}
     for name in plain.keys() - top:
         yield f"{name}: no such setting.{nearest(name, top)}"
-    for key in leaves:
+    for key in values:
         free = key in CLOSED or key.startswith(("optim.optimizer.", "optim.schedule."))
         if key.partition(".")[0] in CLOSED and key not in TRAIN and not free:
             yield f"{key}: no such setting.{nearest(key, TRAIN)}"
-    chosen = leaves.get("choose.key")
-    if chosen is not None and chosen not in leaves:
-        yield f"choose.key: no such setting: {chosen!r}.{nearest(chosen, leaves)}"
+    chosen = values.get("choose.key")
+    if chosen is not None and chosen not in values:
+        yield f"choose.key: no such setting: {chosen!r}.{nearest(chosen, values)}"
 
 
-def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted name, value) of every setting, groups included."""
     for key, value in node.items():
         where = f"{prefix}.{key}" if prefix else str(key)
         yield where, value
         if isinstance(value, Mapping):
-            yield from _leaves(value, where)
+            yield from leaves(value, where)
 
 
 def check_targets(cfg: DictConfig) -> None:
     """Refuse what only the named classes or this machine can tell: arguments, metrics, devices."""
     plain = targets.plain(cfg)
-    targets.check(plain, cfg.trust)
-    problems = [*_arguments(plain, cfg.trust), *_metrics(plain), *_machine(plain)]
+    trust, nodes, resume = plain["trust"], plain["trainer"]["num_nodes"], plain["resume"]
+    targets.check(plain, trust)
+    problems = [*_arguments(plain, trust)]
+    metrics = targets.find(plain["metrics"]["_target_"], trust)
+    known = metrics.names_reported() if hasattr(metrics, "names_reported") else None
+    shown = [("log.show", name) for name in plain["log"]["show"]]
+    for key, name in [("select.metric", plain["select"]["metric"]), *shown]:
+        if known is not None and name not in known:
+            some = f"{', '.join(known[:8])}, ...{nearest(name, known)}"
+            problems.append(f"{key}: unknown metric {name!r}; choose from {some}")
+    if nodes > 1 and not any(name in os.environ for name in LAUNCHED):
+        problems.append(
+            f"trainer.num_nodes: {nodes} nodes need this command started on each node, by torchrun "
+            "or SLURM, or with MASTER_ADDR and NODE_RANK set."
+        )
+    if resume not in ("auto", "never") and not Path(resume).is_file():
+        problems.append(f"resume: expected auto, never or a checkpoint file; got {resume!r}.")
+    backbone, freeze_bn = plain["backbone"], plain["freeze_bn"]
+    released = (backbone or {}).get("released")
+    if released is not None and not Path(released).is_file():
+        problems.append(f"backbone.released={released}: no such checkpoint; null trains stage 1.")
+    model = targets.find(plain["model"]["_target_"], trust)
+    frozen = freeze_bn and (backbone is not None or getattr(model, "always_frozen", False))
+    if plain["features"]["mode"] == "cached" and not frozen:
+        problems.append(
+            "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got "
+            f"backbone={backbone}, freeze_bn={freeze_bn}. Set freeze_bn=true, or features=none."
+        )
     try:
-        targets.find(plain["log"]["plot"], cfg.trust, "log.plot")
+        targets.find(plain["log"]["plot"], trust, "log.plot")
     except (ValueError, ImportError) as error:
         problems.append(f"log.plot: {str(error).removeprefix('log.plot: ')}")
     if problems:
@@ -115,47 +141,22 @@ def _arguments(node: Any, trust: targets.Trust, prefix: str = "") -> Iterator[st
         where = f"{prefix}.{key}"
         if key not in signature.parameters and not open_ended and where != "loss.weights":
             yield f"{where}: {name} takes no {key}.{nearest(key, signature.parameters)}"
-        elif key in hints and not _accepts(hints[key], value, trust):
-            yield f"{where}: expected {words(hints[key])}; got {value!r}."
+        elif key in hints:
+            if isinstance(value, dict) and "_target_" in value:  # its class or return type counts
+                made: Any = targets.find(value["_target_"], trust)
+                if not inspect.isclass(made):
+                    made = getattr(made, "__annotations__", {}).get("return")
+                known = inspect.isclass(made) and inspect.isclass(hints[key])
+                suits = not known or issubclass(made, hints[key])
+            else:
+                suits = fits(hints[key], value)
+            if not suits:
+                yield f"{where}: expected {words(hints[key])}; got {value!r}."
     try:
         taken = {key: value for key, value in given.items() if key in signature.parameters}
         signature.bind_partial(*node.get("_args_", []), **taken)
     except TypeError as error:
         yield f"{prefix}._args_: {name} cannot take {node.get('_args_')}: {error}."
-
-
-def _accepts(hint: Any, value: Any, trust: targets.Trust) -> bool:
-    """Whether a parameter takes a value; of a nested target its class or return type counts."""
-    if not isinstance(value, dict) or "_target_" not in value:
-        return fits(hint, value)
-    target = targets.find(value["_target_"], trust)
-    made: Any = (
-        target if inspect.isclass(target) else getattr(target, "__annotations__", {}).get("return")
-    )
-    known = inspect.isclass(made) and inspect.isclass(hint)
-    return not known or issubclass(made, hint)
-
-
-def _metrics(plain: dict) -> Iterator[str]:
-    """Names that the metrics do not report."""
-    target = targets.find(plain["metrics"]["_target_"], plain["trust"])
-    known = target.names_reported() if hasattr(target, "names_reported") else None
-    names = [("log.show", name) for name in plain["log"]["show"]]
-    for key, name in [("select.metric", plain["select"]["metric"]), *names]:
-        if known is not None and name not in known:
-            some = ", ".join(known[:8])
-            yield f"{key}: unknown metric {name!r}; choose from {some}, ...{nearest(name, known)}"
-
-
-def _machine(plain: dict) -> Iterator[str]:
-    nodes, resume = plain["trainer"]["num_nodes"], plain["resume"]
-    if nodes > 1 and not any(name in os.environ for name in LAUNCHED):
-        yield (
-            f"trainer.num_nodes: {nodes} nodes need this command started on each node, by torchrun "
-            "or SLURM, or with MASTER_ADDR and NODE_RANK set."
-        )
-    if resume not in ("auto", "never") and not Path(resume).is_file():
-        yield f"resume: expected auto, never or a checkpoint file; got {resume!r}."
 
 
 def fits(hint: Any, value: Any) -> bool:

@@ -14,14 +14,13 @@ from torch.utils.data import DataLoader
 
 from datasets.io.files import MAX_BYTES, MAX_PIXELS, atomic_write
 from engine.cli import targets
-from engine.runs import checkpoint, identity
+from engine.runs import checkpoint, identity, records
 from engine.runs import folder as runs
 from engine.runs.provenance import meta
 from engine.training import build
 from engine.training.batches import evaluation_loader
 from engine.training.divergence import LOWER
 from engine.training.log import print_message
-from losses import WeightedLoss
 from metrics.report import bootstrap_weights
 from models.released import load
 
@@ -62,19 +61,16 @@ def evaluate(
             found.append({name: array.cpu().numpy() for name, array in arrays.items()})
     report = {key: float(value) for key, value in metrics.compute().items()}
     task.train(was_training)
-    return report, _in_order(fabric, found) if keep or samples else {}
-
-
-def _in_order(fabric: Fabric, found: list[dict[str, NDArray]]) -> dict[str, NDArray]:
-    """Join the batches of all ranks in the dataset's order."""
+    if not (keep or samples):
+        return report, {}
     of_ranks = [found]
     if fabric.world_size > 1:
         of_ranks = [[] for _ in range(fabric.world_size)]
         torch.distributed.all_gather_object(of_ranks, found)
     batches = [batch for rank in of_ranks for batch in rank]
     arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    order = np.argsort(arrays["index"])
-    return {name: array[order] for name, array in arrays.items()}
+    order = np.argsort(arrays["index"])  # the dataset's
+    return report, {name: array[order] for name, array in arrays.items()}
 
 
 def write_results(loop: "Loop") -> None:
@@ -96,7 +92,13 @@ def write_results(loop: "Loop") -> None:
     if not loop.fabric.is_global_zero:
         return
     if cfg.log.predictions:
-        save_predictions(folder / runs.PREDICTIONS, predicted)
+        arrays = {
+            f"{split}_{name}": found[name]  # in the dataset's order
+            for split, found in predicted.items()
+            for name in ("pred", "target")
+        }
+        with atomic_write(folder / runs.PREDICTIONS) as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
     if resampled:
         samples, path = predicted["test"]["samples"], folder / runs.REPLICATES
         save_replicates(path, loop.metrics, samples, cfg.log.replicates)
@@ -119,20 +121,9 @@ def write_results(loop: "Loop") -> None:
         "seed": cfg.seed,
         "meta": meta(),
     }
-    runs.finish(folder, content)
+    records.write(folder / "metrics.json", content)  # the run is finished
     shown = "  ".join(f"{key} {text}" for key, text in runs.brief(reports, cfg.log.show))
     log.info(f"finished {cfg.name}: {shown}")
-
-
-def save_predictions(path: Path, splits: dict[str, dict[str, NDArray]]) -> None:
-    """Write predictions.npz: <split>_pred and <split>_target, in the dataset's order."""
-    arrays = {
-        f"{split}_{name}": predicted[name]
-        for split, predicted in splits.items()
-        for name in ("pred", "target")
-    }
-    with atomic_write(path) as file:
-        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def save_replicates(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
@@ -182,6 +173,8 @@ def finished_run(
 def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:
     """Return a released checkpoint as a task, and the metrics of the configured dataset, without
     reading the training images."""
+    from losses import WeightedLoss
+
     labels = build.shot_labels(cfg)
     trust, model = cfg.get("trust"), load(path, layout)
     task: nn.Module = targets.make(cfg.task, trust, model=model, loss=WeightedLoss(error="l1"))

@@ -1,16 +1,21 @@
 """Cache for the features of a frozen backbone: each image passes through it once.
 
-The tables (engine/features/table.py) are in outputs/features/<hash>/<split>/. The hash covers the
-settings: the backbone's weights, the dataset, the transform and the views. Images and code are in
-made_from.json; when they change, the tables are recomputed. If part of the training maps is held
-out, the table has all of them and a split reads its own rows.
+A table is a folder outputs/features/<hash>/<split>/ with memory-mapped arrays:
+
+    features.npy (V, N, ...)            V augmented views of N images
+    target.npy, mask.npy (V, N, ...)    an augmentation may change the label too (a mirrored pose)
+    about.json                          SHA-256 of each array; written last
+
+The hash covers the settings: the backbone's weights, the dataset, the transform and the views.
+Images and code are in made_from.json; when they change, the tables are recomputed. If part of the
+training maps is held out, the table has all of them and a split reads its own rows.
 
 Extraction writes shards, which several ranks share, and resumes from the shards that exist.
 """
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +24,11 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from omegaconf import DictConfig
+from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from datasets.io.files import atomic_write
 from engine.cli import targets
-from engine.features.table import FeatureTable
 from engine.runs import identity, records
 from engine.runs.folder import locked
 from engine.training import build
@@ -35,12 +40,46 @@ ABOUT, MADE_FROM = "about.json", "made_from.json"
 SHARDS = "shards"
 
 
+class FeatureTable(Dataset):
+    """Cached split. Given the keys (epoch, index) of a batch, returns the collated batch, which in
+    epoch e is of view e mod V.
+
+    Arguments:
+        folder: the finished table.
+        rows: the images of the table that make up the split; all of them by default.
+        resident: hold the view of the current epoch in memory; otherwise read batch by batch.
+    """
+
+    def __init__(self, folder: Path, rows: Sequence[int] | None = None, resident: bool = True):
+        self.arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+        self.views, size = self.arrays["features"].shape[:2]
+        self.rows = np.arange(size) if rows is None else np.asarray(rows)
+        self.resident, self.view = resident, -1
+        self.tensors: dict[str, torch.Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitems__(self, keys: Sequence[Key]) -> dict[str, Any]:
+        view, index = keys[0][0] % self.views, torch.tensor([index for _, index in keys])
+        if not self.resident or view != self.view:
+            rows = self.rows if self.resident else self.rows[index.numpy()]
+            found = {
+                name: torch.from_numpy(array[view][rows]) for name, array in self.arrays.items()
+            }
+            self.tensors, self.view = found, view
+        batch = {k: v[index] if self.resident else v for k, v in self.tensors.items()}
+        return {"input": batch.pop("features").float(), **batch, "meta": {"index": index}}
+
+
 def tables(
     fabric: Fabric, cfg: DictConfig, model: Any, splits: dict[str, Any], backbone: Path | None
 ) -> dict[str, FeatureTable]:
     """Return the cached splits; extract those that are missing from the images of `splits`."""
     root = Path(cfg.paths.outputs) / "features" / _key(cfg, model, backbone)
     held_out = cfg.dataset.get("validation")
+    # Datasets of maps count how often each label occurs.
+    dense = any(hasattr(source, "label_counts") for source in splits.values())
     names = {split: split for split in splits}
     if held_out is not None and "val" in splits:
         names["val"] = f"val_{held_out}"
@@ -54,23 +93,18 @@ def tables(
             if (folder / ABOUT).is_file():
                 continue
             if split == "train":
-                changes: dict[str, Any] = {"validation": None} if dense(source) else {}
+                changes: dict[str, Any] = {"validation": None} if dense else {}
                 source = build.dataset(cfg, "train", augment=cfg.features.augment, **changes)
             extract(
                 fabric, model, source, folder, cfg.features.views if split == "train" else 1, cfg
             )
     found = {}
     for split, source in splits.items():
-        held = source.numbers if dense(source) and split == "train" else None
+        held = source.numbers if dense and split == "train" else None
         # Maps that are only evaluated stay on disk, however many there are.
-        resident = split == "train" or not dense(source)
+        resident = split == "train" or not dense
         found[split] = FeatureTable(root / names[split], held, resident)
     return found
-
-
-def dense(dataset: Any) -> bool:
-    """Return whether the labels are maps: such a dataset counts how often each label occurs."""
-    return hasattr(dataset, "label_counts")
 
 
 def _key(cfg: DictConfig, model: Any, backbone: Path | None) -> str:

@@ -1,15 +1,14 @@
 """Run tasks in parallel processes with one thread each: small tensors gain nothing from more."""
 
-import functools
 import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from engine.processes.parent import end_unless
 
@@ -37,7 +36,7 @@ def side_by_side(
     with ProcessPoolExecutor(size, context, _start, (reports,)) as pool:
         futures = []
         try:
-            with _one_thread():
+            with patch.dict(os.environ, dict.fromkeys(THREADS, "1")):  # as workers start
                 futures += [pool.submit(_run, i, task) for i, task in enumerate(tasks)]
             pending = set(futures)
             while pending:
@@ -64,20 +63,6 @@ def side_by_side(
     return [future.result() for future in futures]
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Set the environment with which processes start: one thread for NumPy and torch."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ |= dict.fromkeys(THREADS, "1")
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
-
-
 def _start(reports: Any) -> None:
     """Initialise a worker."""
     global _reports
@@ -97,7 +82,7 @@ def _stop(number: int, frame: Any) -> None:
 
 def _run(i: int, task: Task) -> Any:
     try:
-        return task(functools.partial(_report, i))
+        return task(lambda report: _reports.put((i, report)))
     except SystemExit as error:  # the executor would go on with the next task
         os._exit(error.code if isinstance(error.code, int) else 1)
     except Exception as error:
@@ -106,7 +91,3 @@ def _run(i: int, task: Task) -> Any:
         except Exception:  # Some exceptions cannot be pickled.
             raise RuntimeError(f"{type(error).__name__}: {error}") from None
         raise
-
-
-def _report(i: int, report: Any) -> None:
-    _reports.put((i, report))

@@ -28,11 +28,6 @@ AGAIN = "Run the same command with rerun=true to train the run again"
 LARGEST = 1 << 20  # bytes of a config.yaml
 
 
-def run_folder(cfg: DictConfig, key: str) -> Path:
-    """Return the folder of the run of this config."""
-    return Path(cfg.paths.outputs) / cfg.name / cfg.preset / f"seed{cfg.seed}-{key}"
-
-
 def read_config(folder: Path, trust: Sequence[str] | None) -> DictConfig:
     """Return config.yaml of a run folder, which may come from somebody else, as checked data.
 
@@ -42,7 +37,19 @@ def read_config(folder: Path, trust: Sequence[str] | None) -> DictConfig:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; run= takes the folder that train.py prints")
     try:
-        plain = read_data(path)
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"it has more than {LARGEST} bytes")
+        text = path.read_text()
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+                raise ValueError(
+                    "YAML anchors and aliases are not allowed"
+                )  # may grow without bound
+            if isinstance(event, yaml.ScalarEvent) and "${" in event.value:  # may run code
+                raise ValueError(f"interpolations are not allowed, got {event.value!r:.60}")
+        plain = yaml.safe_load(text)
+        if not isinstance(plain, dict):
+            raise ValueError(f"got {plain!r:.60}")
         missing = {"dataset", "model", "loss", "metrics"} - plain.keys()
         if missing:
             raise ValueError(f"it has no {min(missing)}")
@@ -50,23 +57,6 @@ def read_config(folder: Path, trust: Sequence[str] | None) -> DictConfig:
         raise ValueError(f"{path}: expected the config of a run; {error}. Rerun it.") from error
     targets.check(plain, trust)
     return OmegaConf.create({**plain, "trust": list(trust or ())})
-
-
-def read_data(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file without aliases, which could grow without bound, and
-    without interpolations, which could run code."""
-    if path.stat().st_size > LARGEST:
-        raise ValueError(f"it has more than {LARGEST} bytes")
-    text = path.read_text()
-    for event in yaml.parse(text, yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise ValueError("YAML anchors and aliases are not allowed")
-        if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
-            raise ValueError(f"interpolations are not allowed, got {event.value!r:.60}")
-    content = yaml.safe_load(text)
-    if not isinstance(content, dict):
-        raise ValueError(f"got {content!r:.60}")
-    return content
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
@@ -81,21 +71,12 @@ def finished(folder: Path) -> dict[str, Any] | None:
     return {**content, "folder": str(folder)}
 
 
-def finish(folder: Path, content: dict[str, Any]) -> None:
-    """Write metrics.json, which makes the run a finished one."""
-    metrics = {k: finite_or_none(v) for k, v in content["metrics"].items()}
-    records.write(folder / "metrics.json", {**content, "metrics": metrics})
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """JSON has no NaN."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def brief(metrics: Mapping[str, float | None], names: Iterable[str]) -> list[tuple[str, str]]:
     """(test/name, value) of these metrics; "-" for a group without samples."""
-    values = [(f"test/{name}", finite_or_none(metrics.get(f"test/{name}"))) for name in names]
-    return [(key, "-" if value is None else f"{value:.3f}") for key, value in values]
+    values = {f"test/{name}": metrics.get(f"test/{name}") for name in names}
+    return [
+        (k, "-" if v is None or not math.isfinite(v) else f"{v:.3f}") for k, v in values.items()
+    ]
 
 
 def clear(folder: Path) -> None:

@@ -14,8 +14,6 @@ import ast
 import functools
 import hashlib
 import inspect
-import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from datasets.io.manifest import file_state
 from engine import ROOT
 from engine.cli import targets
 from engine.runs import records
+from engine.runs.records import digest
 
 DATA = ("datasets", "models", "engine/features")
 CODE = (*DATA, "losses", "metrics", "engine/training", "engine/evaluation", "engine/benchmarks")
@@ -71,15 +70,7 @@ def compare(folder: Path, cfg: DictConfig) -> tuple[str | None, str]:
     used = {key: value for key, value in plain.items() if key not in EXCLUDED}
     found = {"files": digest(files_of(used)), "images": digest(images)}
     changed = " and ".join(part for part in found if known.get(part) != found[part])
-    return f"seed{cfg.seed}-{key(known)}", changed
-
-
-def digest(content: Any, by_class: bool = False) -> str:
-    """Return 16 hex digits of a hash; by_class: of the targets without their modules."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    if by_class:
-        text = re.sub(r'("_target_": ")(?:[a-z_0-9]+\.)+', r"\1", text)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"seed{cfg.seed}-{digest(known)[:10]}", changed
 
 
 def code(folders: Iterable[str], names: Iterable[str]) -> str:
@@ -102,11 +93,6 @@ def _sources(path: Path) -> list[str]:
                 node.body.pop(0)
         found.append(digest(ast.dump(tree)))
     return found
-
-
-def key(found: dict[str, str]) -> str:
-    """Ten digits that change with any part."""
-    return digest(found)[:10]
 
 
 def why_again(folder: Path, found: dict[str, str]) -> str:

@@ -10,24 +10,23 @@ from pathlib import Path
 from typing import Any
 
 CODE = (":/", ":!/results", ":!/README.md", ":!/docs")  # files that can change a number
+FOLDERS = r"(?<![\w.])/(?:[^\s/,=\]]+/)*([^\s/,=\]]+)"  # absolute path; its last name
 PACKAGES = ("torch", "torchvision", "numpy", "lightning-fabric", "scikit-learn")
 
 
 def meta(seconds: float | None = None) -> dict[str, Any]:
     """Return the commit, command, machine and versions behind a number."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.*)", info.read_text(), re.M) if info.is_file() else None
+    processor = found[1] if found else platform.processor() or "unknown processor"
     return {
         "commit": _git("rev-parse", "HEAD"),
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
-        "command": without_folders(" ".join(["python", *sys.argv])),
-        "machine": f"{platform.system()} {platform.machine()}, {_processor()}",
+        "command": re.sub(FOLDERS, r".../\1", " ".join(["python", *sys.argv])),
+        "machine": f"{platform.system()} {platform.machine()}, {processor}, {os.cpu_count()} cores",
         "seconds": None if seconds is None else round(seconds, 1),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
     }
-
-
-def without_folders(command: str) -> str:
-    """Shorten absolute paths in a command to their last name."""
-    return re.sub(r"(?<![\w.])/(?:[^\s/,=\]]+/)*([^\s/,=\]]+)", r".../\1", command)
 
 
 def _git(*arguments: str) -> str | None:
@@ -37,11 +36,3 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _processor() -> str:
-    """Name of the processor, if known, and the number of cores."""
-    info = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.*)", info.read_text(), re.M) if info.is_file() else None
-    name = found[1] if found else platform.processor()
-    return f"{name or 'unknown processor'}, {os.cpu_count()} cores"

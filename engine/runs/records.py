@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ SUM = "checksum"
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object with a checksum of its other entries."""
-    plain = json.loads(json.dumps({k: v for k, v in content.items() if k != SUM}))
+    """Write a JSON object with a checksum of its other entries. NaN becomes null."""
+    text = json.dumps({k: v for k, v in content.items() if k != SUM})
+    plain = json.loads(text, parse_constant=lambda _: None)
     with atomic_write(path) as file:
-        file.write(json.dumps({**plain, SUM: _sum(plain)}, indent=2).encode() + b"\n")
+        file.write(json.dumps({**plain, SUM: digest(plain)}, indent=2).encode() + b"\n")
 
 
 def read(path: Path, advice: str) -> dict[str, Any]:
@@ -27,10 +29,14 @@ def read(path: Path, advice: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {content!r:.40}. {advice}")
     found = content.pop(SUM, None)
-    if found is not None and found != _sum(content):
+    if found is not None and found != digest(content):
         raise ValueError(f"{path}: damaged, its checksum does not match. {advice}")
     return content
 
 
-def _sum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+def digest(content: Any, by_class: bool = False) -> str:
+    """Return 16 hex digits of a hash; by_class: of the targets without their modules."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    if by_class:
+        text = re.sub(r'("_target_": ")(?:[a-z_0-9]+\.)+', r"\1", text)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

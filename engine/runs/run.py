@@ -19,18 +19,8 @@ from datasets.io.files import atomic_write
 from engine import CONFIGS
 from engine.cli import settings, targets
 from engine.processes.pool import PATIENCE
+from engine.runs import folder as runs
 from engine.runs import identity, records
-from engine.runs.folder import (
-    AGAIN,
-    PREDICTIONS,
-    REPLICATES,
-    clear,
-    finish,
-    finished,
-    is_main_process,
-    locked,
-    run_folder,
-)
 from engine.runs.identity import MACHINE
 
 if TYPE_CHECKING:
@@ -51,7 +41,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         done = _train(cfg)
     if done.get("divergence"):
         raise FloatingPointError(
-            f"The run diverged: {done['divergence']} There is no result. {AGAIN}."
+            f"The run diverged: {done['divergence']} There is no result. {runs.AGAIN}."
         ) from FloatingPointError(done["divergence"])
     return done
 
@@ -61,15 +51,11 @@ def _train(cfg: DictConfig) -> dict[str, Any]:
     from engine.training.fabric import make_fabric
 
     settings.check_targets(cfg)
-    check_frozen(cfg)
     fabric = make_fabric(cfg)
-    stage1, backbone, weights = first_stage(cfg), released_backbone(cfg), None
-    if stage1 is not None:
-        backbone, weights = weights_of(run(stage1))
-    found = identity.parts(cfg, weights)
-    folder = run_folder(cfg, identity.key(found))
-    with locked(folder, is_main_process()):
-        done = None if cfg.rerun else finished(folder)  # by another process in the meantime
+    stage1 = first_stage(cfg)
+    folder, found, backbone = locate(cfg, None if stage1 is None else run(stage1))
+    with runs.locked(folder, runs.is_main_process()):
+        done = None if cfg.rerun else runs.finished(folder)  # by another process in the meantime
         if done is not None:
             return done
         if backbone is not None and not backbone.is_file():
@@ -77,20 +63,25 @@ def _train(cfg: DictConfig) -> dict[str, Any]:
                 f"{backbone}: stage 1 is finished, but its checkpoint is gone. Remove "
                 f"{backbone.parents[1]} and run the same command again to retrain stage 1."
             )
-        if is_main_process():
+        if runs.is_main_process():
             if why := identity.why_again(folder, found):
                 from engine.training.log import print_message
 
                 print_message(f"{cfg.name}, seed {cfg.seed}: rerun, because {why}")
             if cfg.rerun or cfg.resume == "never":
-                clear(folder)
-            save_config(cfg, folder, backbone)
+                runs.clear(folder)
+            resolved = {k: v for k, v in targets.plain(cfg).items() if k != "trust"}
+            if backbone is not None:
+                found_by = {"checkpoint": str(backbone), "digest": identity.file_digest(backbone)}
+                resolved["backbone"] |= found_by
+            with atomic_write(folder / "config.yaml") as file:
+                file.write(OmegaConf.to_yaml(OmegaConf.create(resolved)).encode())
             records.write(folder / identity.FILE, found)
         if cfg.choose is not None:
             choose(cfg, folder)
         else:
             launch(fabric, cfg, folder, backbone)
-        done = finished(folder)
+        done = runs.finished(folder)
     if done is None:
         raise RuntimeError(f"{folder}: the run ended without metrics.json; see its train.log")
     return done
@@ -98,11 +89,11 @@ def _train(cfg: DictConfig) -> dict[str, Any]:
 
 def launch(fabric: "Fabric", cfg: DictConfig, folder: Path, backbone: Path | None) -> None:
     """Train on every device of the config."""
-    from engine.training import build, loop
+    from engine.training import batches, build, loop
 
     world = getattr(fabric.strategy, "num_processes", 1) * cfg.trainer.num_nodes
-    if world > 1 and is_main_process():  # refuse a batch size before processes are started
-        loop.order(cfg, len(build.dataset(cfg, "train")), 0, world)
+    if world > 1 and runs.is_main_process():  # refuse a batch size before processes are started
+        batches.order(cfg, len(build.dataset(cfg, "train")), 0, world)
     try:
         fabric.launch(functools.partial(loop.fit, cfg=cfg, folder=folder, backbone=backbone))
     except KeyboardInterrupt:  # the ranks would train to the end
@@ -114,47 +105,25 @@ def launch(fabric: "Fabric", cfg: DictConfig, folder: Path, backbone: Path | Non
             rank.kill()
         raise
     except Exception:
-        if not (finished(folder) or {}).get("divergence"):  # else another process has recorded it
+        ended = runs.finished(folder) or {}
+        if not ended.get("divergence"):  # else another process has recorded it
             raise
 
 
-def weights_of(stage1: dict[str, Any]) -> tuple[Path, str | None]:
-    """The checkpoint of a finished stage-1 run and its digest, known even if the file is gone."""
-    path = Path(stage1["folder"]) / "checkpoints" / "best.pt"
-    return path, identity.file_digest(path) or stage1.get("weights")
+def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> tuple[Path, dict, Path | None]:
+    """Return the run's folder, its identity and the checkpoint of its backbone.
 
-
-def save_config(cfg: DictConfig, folder: Path, backbone: Path | None) -> None:
-    """Write config.yaml, resolved, with the stage-1 checkpoint, without the allowed packages."""
-    resolved: Any = OmegaConf.create({k: v for k, v in targets.plain(cfg).items() if k != "trust"})
-    if backbone is not None:
-        resolved.backbone.checkpoint = str(backbone)
-        resolved.backbone.digest = identity.file_digest(backbone)
-    with atomic_write(folder / "config.yaml") as file:
-        file.write(OmegaConf.to_yaml(resolved).encode())
-
-
-def check_frozen(cfg: DictConfig) -> None:
-    """Cached features need a frozen backbone."""
-    model = targets.find(cfg.model["_target_"], cfg.trust)
-    frozen = cfg.backbone is not None or getattr(model, "always_frozen", False)
-    if cfg.features.mode == "cached" and not (frozen and cfg.freeze_bn):
-        raise ValueError(
-            "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got "
-            f"backbone={cfg.backbone}, freeze_bn={cfg.freeze_bn}. Set freeze_bn=true, or "
-            "features=none."
-        )
-
-
-def released_backbone(cfg: DictConfig) -> Path | None:
-    """The released checkpoint that this run builds on instead of a stage-1 run, if any."""
-    path = None if cfg.backbone is None else cfg.backbone.get("released")
-    if path is not None and not Path(path).is_file():
-        raise FileNotFoundError(
-            f"backbone.released={path}: no such checkpoint. Name the base model's file, or leave "
-            "it out to train stage 1."
-        )
-    return None if path is None else Path(path)
+    stage1: the finished stage-1 run; its weights are known even if their file is gone.
+    """
+    backbone, weights = None, None
+    if stage1 is not None:
+        backbone = Path(stage1["folder"]) / "checkpoints" / "best.pt"
+        weights = identity.file_digest(backbone) or stage1.get("weights")
+    elif cfg.backbone is not None:
+        backbone = Path(cfg.backbone.released)
+    found = identity.parts(cfg, weights)
+    folder = Path(cfg.paths.outputs) / cfg.name / cfg.preset
+    return folder / f"seed{cfg.seed}-{records.digest(found)[:10]}", found, backbone
 
 
 def first_stage(cfg: DictConfig) -> DictConfig | None:
@@ -174,13 +143,12 @@ def first_stage(cfg: DictConfig) -> DictConfig | None:
 
 def result(cfg: DictConfig) -> dict[str, Any] | None:
     """The finished run of a config, None if it is not there; a diverged one has no metrics."""
-    stage1, weights = first_stage(cfg), None
+    stage1, done = first_stage(cfg), None
     if stage1 is not None:
         done = result(stage1)
         if done is None or done.get("divergence"):
             return None
-        _, weights = weights_of(done)
-    return finished(run_folder(cfg, identity.key(identity.parts(cfg, weights))))
+    return runs.finished(locate(cfg, done)[0])
 
 
 def composed(name: str, overrides: list[str]) -> DictConfig:
@@ -220,9 +188,9 @@ def choose(cfg: DictConfig, folder: Path) -> None:
     value, best = min(tried, key=lambda pair: sign * pair[1]["metrics"][score])
     if changes:
         best = run(_with(cfg, {cfg.choose.key: value}))
-    if not is_main_process():
+    if not runs.is_main_process():
         return
-    for name in (PREDICTIONS, REPLICATES):
+    for name in (runs.PREDICTIONS, runs.REPLICATES):
         if (made := Path(best["folder"]) / name).is_file():
             with made.open("rb") as source, atomic_write(folder / name) as file:
                 shutil.copyfileobj(source, file)
@@ -235,7 +203,7 @@ def choose(cfg: DictConfig, folder: Path) -> None:
         "chosen_run": best["folder"],
         "seconds": time.time() - start,
     }
-    finish(folder, content)
+    records.write(folder / "metrics.json", content)
 
 
 def _with(cfg: DictConfig, changes: dict[str, Any]) -> DictConfig:

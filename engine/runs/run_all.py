@@ -79,7 +79,15 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, progress: Progress) -> No
             tasks.append(functools.partial(attempt, name, cfg, True))
     side_by_side(tasks, jobs, lambda _, event: None if event is None else note(event))
     if failed:
-        raise _summary_of(failed, len(cfgs))
+        rows: dict[str, list[str]] = {}  # one line for each reason
+        for name, event in failed.items():
+            rows.setdefault(event.error, []).append(name)
+        lines = [f"{'; '.join(names)}: {text}" for text, names in rows.items()]
+        first = f"{len(failed)} of {len(cfgs)} runs failed; the others are kept."
+        error = RuntimeError("\n".join([first, *lines]))
+        for event in failed.values():
+            error.add_note(event.trace)
+        raise error
 
 
 def attempt(name: str, cfg: DictConfig, quiet: bool, report: Progress) -> None:
@@ -102,17 +110,3 @@ def attempt(name: str, cfg: DictConfig, quiet: bool, report: Progress) -> None:
         except Exception as raised:
             state, error, trace = State.FAILED, paragraph(raised), traceback.format_exc()
     report(Event(name, state, time.time() - start, error, trace))
-
-
-def _summary_of(failed: Mapping[str, Event], runs: int) -> RuntimeError:
-    """Return one error for all runs that failed, one line for each reason."""
-    rows: dict[str, list[str]] = {}
-    for name, event in failed.items():
-        rows.setdefault(event.error, []).append(name)
-    lines = [f"{'; '.join(names)}: {text}" for text, names in rows.items()]
-    error = RuntimeError(
-        "\n".join([f"{len(failed)} of {runs} runs failed; the others are kept.", *lines])
-    )
-    for event in failed.values():
-        error.add_note(event.trace)
-    return error

@@ -1,15 +1,17 @@
-"""Order of the training samples as a function of (seed, epoch), so that a run can resume exactly.
+"""Order of the training samples and random numbers, so that a run can resume exactly.
 
-An epoch is a shuffle of the N samples, split into ceil(N / B) batches whose sizes differ by at most
-one (no tiny last batch, nothing dropped), or, as in the released code, into batches of B and the
-rest. A batch is one optimiser step over all ranks. It is split into `accumulate` micro-batches, and
-each of these into one share per rank, so the samples of a step do not depend on the devices.
+An epoch is a shuffle of the N samples by (seed, epoch), split into ceil(N / B) batches whose sizes
+differ by at most one (no tiny last batch, nothing dropped), or, as in the released code, into
+batches of B and the rest. A batch is one optimiser step over all ranks. It is split into
+`accumulate` micro-batches, and each of these into one share per rank, so the samples of a step do
+not depend on the devices.
 
 A loader gets keys (epoch, index), and the randomness of an item (its augmentation) is a function of
 (seed, epoch, index). Workers have no state that would have to be saved.
 """
 
 import gc
+import io
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -17,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
+from omegaconf import DictConfig
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from engine.processes.parent import watch_parent
-from engine.training.generators import seeds
 
 Key = tuple[int, int]  # epoch, index
 
@@ -68,11 +71,6 @@ class Order(Sampler[list[Key]]):
         shuffle = np.random.default_rng([self.seed, self.epoch]).permutation(self.size)
         return np.array_split(shuffle[: self.epoch_size], self.cuts)
 
-    def weights(self, batch_size: int) -> list[float]:
-        """Return each micro-batch's share of the samples of a batch; the shares sum to one."""
-        parts = np.array_split(np.arange(batch_size), self.accumulate)
-        return [len(part) / batch_size for part in parts]
-
     def __iter__(self) -> Iterator[list[Key]]:
         for batch in self.batches()[self.start :]:
             for part in np.array_split(batch, self.accumulate):
@@ -81,6 +79,13 @@ class Order(Sampler[list[Key]]):
 
     def __len__(self) -> int:
         return (self.steps - self.start) * self.accumulate
+
+
+def order(cfg: DictConfig, samples: int, rank: int = 0, world: int = 1) -> Order:
+    """Return the order in which this rank sees its share of the training samples."""
+    t = cfg.trainer
+    shares = (t.accumulate, rank, world)
+    return Order(samples, t.batch_size, cfg.seed, *shares, t.epoch_size, t.even_batches)
 
 
 class Keyed(Dataset):
@@ -134,7 +139,7 @@ def loader(dataset: Any, batches: Any, workers: int, pin: bool = False) -> DataL
     return DataLoader(
         dataset,
         batch_sampler=batches,
-        collate_fn=default_collate if isinstance(dataset, Keyed) else _identity,
+        collate_fn=default_collate if isinstance(dataset, Keyed) else dict,
         num_workers=workers,
         pin_memory=pin,
         generator=torch.Generator(),
@@ -143,9 +148,48 @@ def loader(dataset: Any, batches: Any, workers: int, pin: bool = False) -> DataL
     )
 
 
-def _identity(batch: Any) -> Any:
-    return batch
-
-
 def _watch_parent(worker: int) -> None:
     watch_parent(os.getppid())  # torch checks every five seconds only
+
+
+def seeds(*key: int) -> tuple[int, int, int]:
+    """Return the seeds for torch, NumPy and Python that belong to a key."""
+    high, low = np.random.SeedSequence(key).generate_state(2).tolist()
+    return (high << 32 | low) >> 1, high, low
+
+
+def seed_all(*key: int) -> None:
+    """Seed every generator, including those of GPUs."""
+    for_torch, for_numpy, for_python = seeds(*key)
+    torch.manual_seed(for_torch)
+    np.random.seed(for_numpy)  # noqa: NPY002
+    random.seed(for_python)
+
+
+def generator_states(fabric: Fabric) -> list[dict[str, Any]]:
+    """Return the state of every rank's generators, as tensors and plain containers."""
+    kind, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    state = {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [kind, torch.from_numpy(np.array(keys)), *rest],
+        "python": random.getstate(),
+    }
+    if fabric.world_size == 1:
+        return [state]
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    gathered = [b""] * fabric.world_size
+    torch.distributed.all_gather_object(gathered, buffer.getvalue())
+    return [torch.load(io.BytesIO(data), weights_only=True) for data in gathered]
+
+
+def restore_generators(state: dict[str, Any]) -> None:
+    """Set the generators of this process to a saved state."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy(), *rest))  # noqa: NPY002
+    version, words, extra = state["python"]
+    random.setstate((version, tuple(words), extra))

@@ -21,7 +21,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from engine.cli import targets
 from engine.runs import checkpoint
-from losses.categorical import Histogram
 from models.released import state_dict as released_state
 
 
@@ -95,11 +94,13 @@ def fitted(
 
 def label_histogram(
     labels: NDArray, step: float, soft: float, point: str, low: float, high: float
-) -> Histogram:
+) -> nn.Module:
     """Return a Histogram likelihood with bins of width `step` over the labels in [low, high].
 
     Bins outside the labels would never be trained, but get their share of the softmax.
     """
+    from losses.categorical import Histogram
+
     first = max(low, np.floor(labels.min() / step) * step)
     last = min(high, np.ceil(labels.max() / step) * step)
     edges = np.arange(first - step / 2, last + step, step)
@@ -114,18 +115,17 @@ def run_state(path: Path) -> dict[str, Any]:
 
 def read_backbone(model: Any, path: Path, released: bool = False) -> None:
     """Load everything but the head from a run's checkpoint, or from a released one."""
-
-    def kept(keys: Any) -> list[str]:
-        return [key for key in keys if not model.in_head(key) and "smoothing." not in key]
-
     state = released_state(path) if released else run_state(path)
+    not_loaded = [
+        k for k in {**state, **model.state_dict()} if model.in_head(k) or "smoothing." in k
+    ]
+    state = {k: v for k, v in state.items() if k not in not_loaded}
     try:
-        missing, unexpected = model.load_state_dict(
-            {k: state[k] for k in kept(state)}, strict=False
-        )
+        missing, unexpected = model.load_state_dict(state, strict=False)
     except RuntimeError as error:  # the same names, other shapes
         missing, unexpected = [str(error).splitlines()[-1].strip()], []
-    if (missing := kept(missing)) or unexpected:
+    missing = [key for key in missing if key not in not_loaded]
+    if missing or unexpected:
         raise ValueError(
             f"{path}: expected the backbone of a {type(model).__name__}; missing {missing[:3]}, "
             f"unexpected {unexpected[:3]}. Use the model that it was trained with (a released one "

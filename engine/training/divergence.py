@@ -20,9 +20,7 @@ class DivergenceCheck:
 
     def __init__(self, fabric: Fabric, task: Any, steps: int):
         self.fabric, self.task, self.steps = fabric, task, steps
-        self.first_bad = torch.full(
-            (), math.inf, device=fabric.device
-        )  # first step, over all ranks
+        self.first_bad = torch.full((), math.inf, device=fabric.device)  # step, over all ranks
         self.every_step = fabric.device.type == "cpu"
         self.last: Any = None  # step, loss, batch and predictions
 

@@ -4,20 +4,24 @@ Only rank zero writes; the `Log` of another rank does nothing, so the loop need 
 """
 
 import contextlib
+import functools
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
+
+from engine.cli import targets
+from engine.cli.settings import leaves
 
 CLOSE_TIMEOUT = 3  # seconds for TensorBoard to write its queue when a run is interrupted
 HPARAMS = ("seed", "row", "preset", "freeze_bn", "loss", "model", "optim", "trainer", "features")
@@ -26,25 +30,6 @@ HPARAMS = ("seed", "row", "preset", "freeze_bn", "loss", "model", "optim", "trai
 def print_message(text: str) -> None:
     """Print a line to stderr without breaking a progress bar."""
     tqdm.write(text, file=sys.stderr)
-
-
-class EventFile:
-    """File of TensorBoard's writer thread. A full disk stops the curves, not the run."""
-
-    def __init__(self, file: Any):
-        self.file = file
-
-    def write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):
-            self.file.write(data)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            self.file.flush()
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.file.close()
 
 
 class Log:
@@ -59,7 +44,9 @@ class Log:
         if active:
             self.writer = SummaryWriter(str(folder), purge_step=purge_step)
             record = self.writer._get_file_writer().event_writer._async_writer._writer
-            record._writer = EventFile(record._writer)
+            for name in ("write", "flush", "close"):  # a full disk stops the curves, not the run
+                call = functools.partial(_quietly, getattr(record._writer, name))
+                setattr(record._writer, name, call)
 
     def info(self, message: str) -> None:
         """Print a message and append it to train.log; a full disk does not stop the run."""
@@ -87,21 +74,14 @@ class Log:
         """Log the settings and results for TensorBoard's table."""
         if self.writer is None:
             return
-        plain: Any = OmegaConf.to_container(cfg, resolve=True)
-        flat: dict[str, Any] = {}
-        stack = [(name, plain[name]) for name in HPARAMS]
-        while stack:
-            name, node = stack.pop()
-            if isinstance(node, dict):
-                stack.extend((f"{name}.{key}", value) for key, value in node.items())
-            else:
-                flat[name] = node if isinstance(node, bool | int | float) else str(node)
+        plain: Any = targets.plain(cfg)
+        settings = dict(leaves({name: plain[name] for name in HPARAMS}))
+        flat = {
+            key: value if isinstance(value, bool | int | float) else str(value)
+            for key, value in settings.items()
+            if not isinstance(value, dict)
+        }
         self.writer.add_hparams(flat, dict(metrics), run_name=".")
-
-    def progress(self, total: int, done: int, show: bool) -> None:
-        """Show a bar over all steps, with the time left, if stderr is a terminal."""
-        hidden = None if show and self.active else True  # None: tqdm checks for a terminal
-        self.bar = tqdm(total=total, initial=done, disable=hidden, unit="step", dynamic_ncols=True)
 
     def close(self) -> None:
         self.bar.close()
@@ -114,43 +94,38 @@ class Log:
             self.writer.close()
 
 
+def _quietly(call: Callable[..., Any], *arguments: Any) -> None:
+    with contextlib.suppress(OSError):
+        call(*arguments)
+
+
 def label_figures(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:
-    """Plot the labels next to the predictions and, if the inputs are images, some of them.
+    """Plot the histograms of training labels and predictions, in label dimension 0, and, if the
+    inputs are images, some of them, each with its predicted (true) label.
 
     test: pred (N, D), target (N, D) and index (N,) of the test split, or nothing.
     """
     if not test:
         return {}
-    some = np.linspace(0, len(test["pred"]) - 1, min(8, len(test["pred"]))).astype(int)
-    inputs = [loop.images[int(index)]["input"] for index in test["index"][some]]
-    figures = {"labels": marginals(loop.labels, test["pred"])}
-    if all(one.ndim == 3 and len(one) == 3 for one in inputs):
-        figures["samples"] = samples(inputs, test["pred"][some], test["target"][some])
-    return figures
-
-
-def marginals(labels: NDArray, pred: NDArray, bins: int = 60) -> Figure:
-    """Plot the histograms of training labels and predictions, in label dimension 0."""
-    low = float(min(labels[:, 0].min(), pred[:, 0].min()))
-    high = float(max(labels[:, 0].max(), pred[:, 0].max()))
-    edges = np.linspace(low, high if high > low else low + 1, bins + 1).tolist()
-    figure = Figure(figsize=(6, 4))
-    ax = figure.add_subplot()
-    ax.hist(labels[:, 0], edges, density=True, color="0.75", label="training labels")
-    ax.hist(pred[:, 0], edges, density=True, histtype="step", color="#0072B2", label="predictions")
+    pred, labels = test["pred"][:, 0], loop.labels[:, 0]
+    low, high = float(min(labels.min(), pred.min())), float(max(labels.max(), pred.max()))
+    edges = np.linspace(low, high if high > low else low + 1, 61).tolist()
+    figures = {"labels": Figure(figsize=(6, 4))}
+    ax = figures["labels"].add_subplot()
+    ax.hist(labels, edges, density=True, color="0.75", label="training labels")
+    ax.hist(pred, edges, density=True, histtype="step", color="#0072B2", label="predictions")
     ax.set(xlabel="label", ylabel="density")
     ax.legend()
-    return figure
-
-
-def samples(images: Iterable[Tensor], pred: NDArray, target: NDArray) -> Figure:
-    """Plot images (3, H, W) in a row, each with its predicted (true) label."""
-    shown = [image.float().cpu().numpy().transpose(1, 2, 0) for image in images]
-    figure = Figure(figsize=(1.5 * len(shown), 2))
-    for i, image in enumerate(shown):
-        ax = figure.add_subplot(1, len(shown), i + 1)
+    some = np.linspace(0, len(pred) - 1, min(8, len(pred))).astype(int)
+    inputs = [loop.images[int(index)]["input"] for index in test["index"][some]]
+    if not all(one.ndim == 3 and len(one) == 3 for one in inputs):
+        return figures
+    figures["samples"] = Figure(figsize=(1.5 * len(some), 2))
+    for place, (i, one) in enumerate(zip(some, inputs, strict=True), start=1):
+        image = one.float().cpu().numpy().transpose(1, 2, 0)
         span = image.max() - image.min()
+        ax = figures["samples"].add_subplot(1, len(some), place)
         ax.imshow((image - image.min()) / (span if span > 0 else 1))
-        ax.set_title(f"{pred[i, 0]:.1f} ({target[i, 0]:.1f})", fontsize=8)
+        ax.set_title(f"{pred[i]:.1f} ({test['target'][i, 0]:.1f})", fontsize=8)
         ax.axis("off")
-    return figure
+    return figures

@@ -7,25 +7,29 @@
 An interrupted run resumes from last.pt; on a CPU with bit-identical results.
 """
 
+import os
 import time
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 from torch import nn
+from tqdm import tqdm
 
 from engine.cli import targets
 from engine.evaluation.evaluate import evaluate, write_results
 from engine.features import cache as features
 from engine.processes.parent import end_unless
-from engine.runs import checkpoint
-from engine.runs.folder import finish
+from engine.runs import checkpoint, records
 from engine.runs.provenance import meta
-from engine.training import build, generators
-from engine.training.batches import Keyed, Order, evaluation_loader, loader
+from engine.training import build
+from engine.training.batches import Keyed, evaluation_loader, loader, order, seed_all
+from engine.training.batches import generator_states as states
+from engine.training.batches import restore_generators as restore
 from engine.training.divergence import DivergenceCheck
 from engine.training.log import Log
 
@@ -35,8 +39,11 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
     parent = parent_process() if fabric.world_size > 1 else None
     if parent is not None:  # one of several processes, one for each device
         end_unless(parent.is_alive)
-    generators.seed_all(cfg.seed)
-    generators.deterministic(cfg.trainer.deterministic)
+    seed_all(cfg.seed)
+    if cfg.trainer.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by cuBLAS
+    torch.use_deterministic_algorithms(cfg.trainer.deterministic)
+    torch.backends.cudnn.benchmark = not cfg.trainer.deterministic
     loop = Loop(fabric, cfg, folder, backbone)
     try:
         loop.resume()
@@ -48,18 +55,12 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
         loop.log.info(f"diverged: {error}")
         if fabric.is_global_zero:
             about = {"row": cfg.row, "seed": cfg.seed, "seconds": loop.seconds, "meta": meta()}
-            finish(folder, {"metrics": {}, "divergence": str(error), **about})
+            found = {"metrics": {}, "divergence": str(error), **about}
+            records.write(folder / "metrics.json", found)
         raise
     finally:
         loop.log.close()
     fabric.barrier()
-
-
-def order(cfg: DictConfig, samples: int, rank: int = 0, world: int = 1) -> Order:
-    """Return the order in which this rank sees its share of the training samples."""
-    t = cfg.trainer
-    shares = (t.accumulate, rank, world)
-    return Order(samples, t.batch_size, cfg.seed, *shares, t.epoch_size, t.even_batches)
 
 
 class Loop:
@@ -100,7 +101,7 @@ class Loop:
         self.module, self.optimizer = fabric.setup(self.task, optimizer)
         self.epoch, self.step, self.best, self.seconds = 0, 0, {"score": None, "epoch": None}, 0.0
         self.divergence = DivergenceCheck(fabric, self.task, self.order.steps)
-        generators.seed_all(cfg.seed, rank + 1)  # from here on dropout differs between ranks
+        seed_all(cfg.seed, rank + 1)  # from here on dropout differs between ranks
         self.log = Log(folder, active=False)
 
     @property
@@ -109,8 +110,11 @@ class Loop:
 
     def train(self) -> None:
         """Train the remaining epochs: save after each, validate every few."""
-        epochs, steps = self.cfg.trainer.epochs, self.order.steps
-        self.log.progress(epochs * steps, self.steps_done, self.cfg.log.progress)
+        epochs, select = self.cfg.trainer.epochs, self.cfg.select
+        shown = self.cfg.log.progress and self.log.active
+        hidden: Any = {"disable": None if shown else True}  # None: tqdm checks for a terminal
+        total, done = epochs * self.order.steps, self.steps_done
+        self.log.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, **hidden)
         self.clock = time.perf_counter()
         if epochs == 0 or (self.best["epoch"] is None and self.epoch >= epochs):
             self.save_if_best(0.0)  # a released model or a given checkpoint, without training
@@ -121,23 +125,17 @@ class Loop:
             if self.fabric.world_size > 1:  # the buffers of batch-norm differ by rank
                 for buffer in self.task.buffers():
                     torch.distributed.broadcast(buffer, 0)
-            report = self.validate()
-            self.epoch, self.step = self.epoch + 1, 0
+            self.epoch, self.step, report = self.epoch + 1, 0, {}
+            due = select.which != "last" and self.epoch % select.get("every", 1) == 0
+            if "val" in self.evaluations and (due or self.epoch == epochs):
+                report, _ = evaluate(self.fabric, self.task, self.evaluations["val"], self.metrics)
             self.log.scalars({f"val/{k}": v for k, v in report.items()}, self.steps_done)
-            self.save_if_best(report.get(self.cfg.select.metric))
+            self.save_if_best(report.get(select.metric))
             self.save()
             shown = {f"val/{key}": report[key] for key in self.cfg.log.show if key in report}
             values = [f"  {key} {value:.3f}" for key, value in (shown | self.task.scales()).items()]
             self.log.info(f"epoch {self.epoch}/{epochs}{''.join(values)}")
         del self.loader  # ends its workers now, not when the garbage is collected
-
-    def validate(self) -> dict[str, float]:
-        """Return the report on the validation split; empty if there is none, or none is due."""
-        done, select = self.epoch + 1, self.cfg.select
-        due = select.which != "last" and done % select.get("every", 1) == 0
-        if "val" not in self.evaluations or not (due or done == self.cfg.trainer.epochs):
-            return {}
-        return evaluate(self.fabric, self.task, self.evaluations["val"], self.metrics)[0]
 
     def train_epoch(self) -> None:
         """Run the remaining steps of the epoch."""
@@ -147,7 +145,8 @@ class Loop:
         batches = iter(self.loader)
         seen, since = 0, time.perf_counter()
         for size in sizes[self.step :]:
-            loss = self.train_step(batches, self.order.weights(size))
+            parts = np.array_split(np.arange(size), self.order.accumulate)
+            loss = self.train_step(batches, [len(part) / size for part in parts])
             self.step += 1
             seen += size
             self.log.bar.update()
@@ -194,7 +193,9 @@ class Loop:
         last = self.cfg.select.which == "last" or "val" not in self.evaluations
         if last or (score is not None and (best is None or sign * score < sign * best)):
             self.best = {"score": score, "epoch": self.epoch}
-            self.write("best.pt", {"task": self.state(), **self.best})
+            content = {"task": self.state(), **self.best}
+            if self.fabric.is_global_zero:
+                checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
 
     def state(self) -> dict[str, Any]:
         """Return the task's state, without the frozen tensors of stage 1's checkpoint."""
@@ -210,17 +211,14 @@ class Loop:
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.fabric.strategy.precision.state_dict(),
-            "random": generators.states(self.fabric),
+            "random": states(self.fabric),
             "position": {"epoch": self.epoch, "step": self.step},
             "best": self.best,
             "seconds": self.seconds,
         }
-        self.write("last.pt", content)
-        self.fabric.barrier()
-
-    def write(self, name: str, content: dict[str, Any]) -> None:
         if self.fabric.is_global_zero:
-            checkpoint.write(self.folder / "checkpoints" / name, content)
+            checkpoint.write(self.folder / "checkpoints" / "last.pt", content)
+        self.fabric.barrier()
 
     def resume(self) -> None:
         """Resume from last.pt (resume=auto) or a given checkpoint, or start (resume=never)."""
@@ -236,7 +234,7 @@ class Loop:
         self.optimizer.load_state_dict(content["optimizer"])
         self.scheduler.load_state_dict(content["scheduler"])
         self.fabric.strategy.precision.load_state_dict(content["scaler"])
-        generators.restore(content["random"][rank % len(content["random"])])
+        restore(content["random"][rank % len(content["random"])])
         self.epoch, self.step = content["position"]["epoch"], content["position"]["step"]
         self.best, self.seconds = content["best"], content["seconds"]
         if given:  # the best epoch of another run; ours starts here

@@ -71,12 +71,12 @@ class Regression(nn.Module):
             pred = self.model(batch["input"], target)
         weight = None if self.weights is None else self.weights[batch["meta"]["index"]]
         loss = self.loss(pred, target, weight=weight)
-        return self.regularized(loss, features, pred, target), pred
+        if self.regularizers:
+            loss = self.regularized(loss, features, pred, target)
+        return loss, pred
 
     def regularized(self, loss: Tensor, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
         """Return the loss plus every regulariser, computed in float32."""
-        if not self.regularizers:
-            return loss
         pred = self.decode(pred)
         with torch.autocast(pred.device.type, enabled=False):
             for name, regularizer in self.regularizers.items():
@@ -182,7 +182,9 @@ class Dense(Regression):
             bins = (target[:, 0].float() * self.bins_per_unit).long()
             weight = self.weights[bins.clamp(max=len(self.weights) - 1)]
         loss = self.loss(pred, target, weight=weight)
-        return self.regularized(loss, features, pred, target), pred
+        if self.regularizers:
+            loss = self.regularized(loss, features, pred, target)
+        return loss, pred
 
     def predict(self, batch: dict) -> Tensor:
         """Return (N, 1, H, W) point predictions, resized bilinearly to the target's size."""

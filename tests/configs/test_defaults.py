@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine import CONFIGS
 from engine.cli import targets
 from engine.runs.run import composed
 from losses.reweight import bin_weights, smooth
+from tests.engine.tiny import EXPERIMENTS
 
-EXPERIMENTS = sorted(
-    str(path.relative_to(CONFIGS / "experiment").with_suffix(""))
-    for path in (CONFIGS / "experiment").rglob("*.yaml")
-)
 OWN = ("datasets", "engine", "losses", "metrics", "models")
 # Parameters that are computed, and from what.
 COMPUTED = {

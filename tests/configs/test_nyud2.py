@@ -64,21 +64,3 @@ def test_a_histogram_of_other_frames_is_filled_as_well():
     prior = prior_of("laptop", counts)
     density = prior.log_prob(torch.from_numpy(CENTERS)).exp()  # uniform but for its waves
     assert density[:12].mean() == pytest.approx(density.mean().item(), rel=0.1)
-
-
-@pytest.mark.parametrize("row", ["vanilla", "vanilla_lds", "inverse", "sqrt_inverse", "fds"])
-def test_released_rows_without_a_balanced_loss_learn_from_every_pixel(row: str):
-    choices = [f"experiment=nyud2/{row}"]
-    assert composed("train", [*choices, "preset=official"]).task.nearest == 0
-    assert composed("train", choices).task.nearest == 0.7
-
-
-def test_what_else_the_official_preset_takes_from_the_released_code():
-    cfg = composed("train", ["experiment=nyud2/gai", "preset=official"])
-    assert cfg.task.nearest == 0.7  # balanced losses leave the rest out, there too
-    assert cfg.dataset.resampling == "released"
-    assert not cfg.trainer.even_batches
-    ages = composed("train", ["experiment=imdb_wiki/gai", "preset=official"])
-    assert ages.loss.prior.max_samples is None  # every label
-    assert not ages.trainer.even_batches
-    assert composed("train", ["experiment=imdb_wiki/gai"]).loss.prior.max_samples == 100_000

@@ -10,11 +10,20 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from engine import CONFIGS
 from engine.runs.run import composed, run
 from models.depth import DenseRegressor
 from models.regressor import Head, Regressor, Smoothing
 
 SIZE = 16
+EXPERIMENTS = sorted(
+    str(path.relative_to(CONFIGS / "experiment").with_suffix(""))
+    for path in (CONFIGS / "experiment").rglob("*.yaml")
+)
+COMMON = [
+    *("trainer.epochs=2", "trainer.workers=0", "trainer.accelerator=cpu", "trust=[tests]"),
+    *("log.progress=false", "log.figures=false", "log.every=1"),
+]
 
 
 class TinyNet(Regressor):
@@ -104,42 +113,46 @@ def write_faces(folder: Path, train: int = 48, other: int = 12, seed: int = 0) -
     return folder
 
 
-def config(
-    data: Path, outputs: Path, experiment: str = "imdb_wiki/vanilla", *overrides: str
+def small(
+    data: Path, outputs: Path, model: str, experiment: str, first: list[str], *overrides: str
 ) -> DictConfig:
-    """An experiment on tiny images with a tiny model, two steps an epoch, two epochs."""
-    cfg = composed(
-        "train",
-        [
-            f"experiment={experiment}",
-            f"dataset.size={SIZE}",
-            "trainer.epochs=2",
-            "trainer.batch_size=24",
-            "trainer.workers=0",
-            "trainer.accelerator=cpu",
-            "log.progress=false",
-            "log.figures=false",
-            "log.every=1",
-            "trust=[tests]",
-            *overrides,
-        ],
-    )
+    """An experiment with a tiny model, on the CPU, two epochs."""
+    cfg = composed("train", [f"experiment={experiment}", *COMMON, *first, *overrides])
     with open_dict(cfg):
         for key, folder in (("data", data), ("outputs", outputs)):
             if not any(text.startswith(f"paths.{key}=") for text in overrides):
                 cfg.paths[key] = str(folder)
-        smoothing = cfg.model.get("smoothing")
-        cfg.model = OmegaConf.create({"_target_": "tests.engine.tiny.TinyNet"})
-        if smoothing is not None:
-            cfg.model.smoothing = smoothing
+        kept = {key: cfg.model[key] for key in ("smoothing", "mean") if cfg.model.get(key)}
+        cfg.model = OmegaConf.create({"_target_": f"tests.engine.{model}", **kept})
         if cfg.backbone is not None:
             cfg.backbone.overrides = ["trainer.epochs=1", "trainer.batch_size=24"]
+    return cfg
+
+
+def config(
+    data: Path, outputs: Path, experiment: str = "imdb_wiki/vanilla", *overrides: str
+) -> DictConfig:
+    """An age experiment on tiny images, two steps an epoch."""
+    first = [f"dataset.size={SIZE}", "trainer.batch_size=24"]
+    return small(data, outputs, "tiny.TinyNet", experiment, first, *overrides)
+
+
+def depth_config(
+    data: Path, outputs: Path, experiment: str = "nyud2/vanilla", *overrides: str
+) -> DictConfig:
+    """A depth experiment on eight rooms, two steps an epoch."""
+    first = ["dataset.output=[28,38]", "components=2", "trainer.batch_size=4"]
+    cfg = small(data, outputs, "tiny.TinyMaps", experiment, first, *overrides)
+    if cfg.choose is not None:
+        cfg.choose.among = cfg.choose.among[:2]
+        cfg.choose.settings = {"seed": 0, "dataset.validation": 0.5}
     return cfg
 
 
 def tiny(faces: Path, outputs: Path) -> list[str]:
     """Overrides that make a laptop preset tiny."""
     return [
+        *COMMON,
         f"paths.data={faces}",
         f"paths.outputs={outputs}",
         f"dataset.size={SIZE}",
@@ -148,46 +161,7 @@ def tiny(faces: Path, outputs: Path) -> list[str]:
         "~model.drop_connect",
         "trainer.epochs=1",
         "trainer.batch_size=24",
-        "trainer.workers=0",
-        "trainer.accelerator=cpu",
-        "log.figures=false",
-        "trust=[tests]",
     ]
-
-
-def depth_config(
-    data: Path, outputs: Path, experiment: str = "nyud2/vanilla", *overrides: str
-) -> DictConfig:
-    """A depth experiment on eight rooms with a tiny model, two steps an epoch, two epochs."""
-    cfg = composed(
-        "train",
-        [
-            f"experiment={experiment}",
-            "dataset.output=[28,38]",
-            "components=2",
-            "trainer.epochs=2",
-            "trainer.batch_size=4",
-            "trainer.workers=0",
-            "trainer.accelerator=cpu",
-            "log.progress=false",
-            "log.figures=false",
-            "log.every=1",
-            "trust=[tests]",
-            *overrides,
-        ],
-    )
-    with open_dict(cfg):
-        for key, folder in (("data", data), ("outputs", outputs)):
-            if not any(text.startswith(f"paths.{key}=") for text in overrides):
-                cfg.paths[key] = str(folder)
-        smoothing = cfg.model.get("smoothing")
-        cfg.model = OmegaConf.create({"_target_": "tests.engine.tiny.TinyMaps"})
-        if smoothing is not None:
-            cfg.model.smoothing = smoothing
-        if cfg.choose is not None:
-            cfg.choose.among = cfg.choose.among[:2]
-            cfg.choose.settings = {"seed": 0, "dataset.validation": 0.5}
-    return cfg
 
 
 def train(data: Path, outputs: Path, experiment: str, *overrides: str) -> None:

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import torch
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from engine.runs.run import composed
 from models.hmr import MeshRegressor
+from tests.engine.tiny import small
 
 
 class TinyHMR(MeshRegressor):
@@ -21,43 +21,15 @@ class TinyHMR(MeshRegressor):
 
 def config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictConfig:
     """An ihmr experiment with a tiny model, two steps an epoch, two epochs."""
-    cfg = composed(
-        "train",
-        [
-            f"experiment={experiment}",
-            "preset=laptop",
-            "paths=mini",
-            "dataset.size=32",
-            "trainer.epochs=2",
-            "trainer.batch_size=24",
-            "trainer.workers=0",
-            "trainer.accelerator=cpu",
-            "log.progress=false",
-            "log.figures=false",
-            "log.every=1",
-            "trust=[tests]",
-            "components=2",
-            *(
-                f"{'+' if experiment == 'ihmr/spin' else ''}{setting}"
-                for setting in ("subspace=null", "per_dimension=false")
-            ),
-            "task.overshoot=100",  # two steps from random weights are no training
-            *overrides,
-        ],
-    )
-    with open_dict(cfg):
-        for key, folder in (("data", data), ("outputs", outputs)):
-            if not any(text.startswith(f"paths.{key}=") for text in overrides):
-                cfg.paths[key] = str(folder)
-        cfg.model = OmegaConf.create(
-            {"_target_": "tests.engine.tiny_bodies.TinyHMR", "mean": cfg.model.mean}
-        )
-        if cfg.backbone is not None:
-            cfg.backbone.overrides = [
-                "trainer.epochs=1",
-                "trainer.batch_size=24",
-                "task.overshoot=100",
-            ]
-        if cfg.get("sweep") is not None:
-            cfg.sweep.among = [0.125]
+    new = "+" if experiment == "ihmr/spin" else ""
+    first = [
+        *("preset=laptop", "paths=mini", "dataset.size=32", "trainer.batch_size=24"),
+        *("components=2", f"{new}subspace=null", f"{new}per_dimension=false"),
+        "task.overshoot=100",  # two steps from random weights are no training
+    ]
+    cfg = small(data, outputs, "tiny_bodies.TinyHMR", experiment, first, *overrides)
+    if cfg.backbone is not None:
+        cfg.backbone.overrides += ["task.overshoot=100"]
+    if cfg.get("sweep") is not None:
+        cfg.sweep.among = [0.125]
     return cfg

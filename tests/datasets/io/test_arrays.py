@@ -95,5 +95,5 @@ def test_files_are_read_within_bounds_everywhere():
     callers = {
         path.relative_to(root).as_posix() for path in files if "np.load(" in path.read_text()
     }
-    own = {"engine/features/cache.py", "engine/features/table.py"}
+    own = {"engine/features/cache.py"}
     assert callers - own == {"datasets/io/arrays.py", "losses/mixture.py"}

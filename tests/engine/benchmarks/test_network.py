@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from engine.benchmarks.bodies.network import save
-from engine.runs import checkpoint
-from engine.runs import folder as runs
+from engine.runs import checkpoint, records
 from engine.runs.run import composed
 from models.hmr import LiteHMR
 
@@ -24,14 +23,18 @@ def test_save_and_load(tmp_path: Path):
     checkpoint.write(best, {"task": {**state, "spread": state}})
     with pytest.raises(FileNotFoundError, match="expected the folder of a finished run"):
         save(run, file)
-    runs.finish(run, {"metrics": {"test/mpvpe": 100.0}, "seed": 0, "meta": {"commit": "c"}})
+    records.write(
+        run / "metrics.json", {"metrics": {"test/mpvpe": 100.0}, "seed": 0, "meta": {"commit": "c"}}
+    )
     save(run, file)
     assert file.stat().st_size < 0.7 * best.stat().st_size
     assert torch.load(file, weights_only=True)["about"]["metrics"] == {"test/mpvpe": 100.0}
     for key, value in network(file).state_dict().items():
         # Half precision has 11 bits, and 2^-24 is its smallest step.
         torch.testing.assert_close(value, model.state_dict()[key], rtol=2**-11, atol=2**-24)
-    runs.finish(run, {"metrics": {}, "divergence": "too far", "seed": 0, "meta": {}})
+    records.write(
+        run / "metrics.json", {"metrics": {}, "divergence": "too far", "seed": 0, "meta": {}}
+    )
     with pytest.raises(FileNotFoundError, match="or the run diverged"):
         save(run, file)
 

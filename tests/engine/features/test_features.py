@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 
 from datasets.ages import AgeDataset
 from engine.features import cache as features
-from engine.features.table import FeatureTable
+from engine.features.cache import FeatureTable
 from engine.runs import checkpoint
 from engine.runs.run import run
 from engine.training.fabric import make_fabric

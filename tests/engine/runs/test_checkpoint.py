@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 from engine.runs import checkpoint
-from engine.training import generators
+from engine.training import batches
 
 
 def test_round_trip(tmp_path: Path):
@@ -83,7 +84,8 @@ def test_random_state_round_trip(tmp_path: Path):
         return torch.rand(3).tolist(), np.random.normal(size=3).tolist(), random.random()  # noqa: NPY002
 
     np.random.normal()  # noqa: NPY002  (leaves half of a pair behind, which is state too)
-    checkpoint.write(tmp_path / "a.pt", {"random": generators.state()})
+    (state,) = batches.generator_states(Fabric(accelerator="cpu", devices=1))
+    checkpoint.write(tmp_path / "a.pt", {"random": state})
     expected = sample()
-    generators.restore(checkpoint.read(tmp_path / "a.pt")["random"])
+    batches.restore_generators(checkpoint.read(tmp_path / "a.pt")["random"])
     assert sample() == expected

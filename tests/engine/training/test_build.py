@@ -49,11 +49,7 @@ def test_weights_have_mean_one_and_follow_the_sample(faces: Path, tmp_path: Path
 
 
 def test_sigma_has_its_own_rate_which_is_not_decayed(faces: Path, tmp_path: Path):
-    steps = (
-        "optim=adam_steps",
-        "optim.schedule.milestones=[1]",
-        "optim.loss_lr=0.5",
-    )
+    steps = ("optim=adam_steps", "optim.schedule.milestones=[1]", "optim.loss_lr=0.5")
     cfg = config(faces, tmp_path, "imdb_wiki/gai", *steps)
     whole = build.task(cfg, LABELS)
     optimizer = build.optimizer(cfg, whole)
