@@ -49,29 +49,25 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         elif value != "???" and hint is not None and not fits(hint, value):
             near = nearest(value, re.findall(r"[\w-]+", words(hint)))
             problems.append(f"{key}: expected {words(hint)}; got {value!r}.{near}")
-    if script == "train":
-        problems += _unknown(plain, values)
+    if script == "train":  # names that no setting has; configs/ may add names at the top level
+        texts = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
+        own = "\n".join(text for text in texts if "@package _global_" in text)
+        top = {*OPEN, *(name.partition(".")[0] for name in TRAIN)}
+        top |= set(re.findall(r"^(\w+):", own, re.MULTILINE))
+        wrong = [(name, top) for name in plain.keys() - top]
+        for key in values:
+            free = key in CLOSED or key.startswith(("optim.optimizer.", "optim.schedule."))
+            if key.partition(".")[0] in CLOSED and key not in TRAIN and not free:
+                wrong.append((key, TRAIN))
+        problems += [f"{key}: no such setting.{nearest(key, names)}" for key, names in wrong]
+        chosen = values.get("choose.key")
+        if chosen is not None and chosen not in values:
+            near = nearest(chosen, values)
+            problems.append(f"choose.key: no such setting: {chosen!r}.{near}")
     if problems:
         raise ValueError("\n".join(problems))
     if failed is not None:
         raise failed
-
-
-def _unknown(plain: dict, values: Mapping[str, Any]) -> Iterator[str]:
-    """Names that no setting of train.py has; configs/ may add names at the top level."""
-    texts = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
-    own = [text for text in texts if "@package _global_" in text]
-    top = {*OPEN, *(name.partition(".")[0] for name in TRAIN)}
-    top |= {name for text in own for name in re.findall(r"^(\w+):", text, re.MULTILINE)}
-    for name in plain.keys() - top:
-        yield f"{name}: no such setting.{nearest(name, top)}"
-    for key in values:
-        free = key in CLOSED or key.startswith(("optim.optimizer.", "optim.schedule."))
-        if key.partition(".")[0] in CLOSED and key not in TRAIN and not free:
-            yield f"{key}: no such setting.{nearest(key, TRAIN)}"
-    chosen = values.get("choose.key")
-    if chosen is not None and chosen not in values:
-        yield f"choose.key: no such setting: {chosen!r}.{nearest(chosen, values)}"
 
 
 def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -100,12 +100,16 @@ def write_results(loop: "Loop") -> None:
         with atomic_write(folder / runs.PREDICTIONS) as file:
             np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
     if resampled:
-        samples, path = predicted["test"]["samples"], folder / runs.REPLICATES
-        save_replicates(path, loop.metrics, samples, cfg.log.replicates)
-    if cfg.log.figures:
+        # Every metric on bootstrap replicates of the test samples, the same for every run on them.
+        found = torch.from_numpy(predicted["test"]["samples"])
+        weights = bootstrap_weights(len(found), cfg.log.replicates)
+        values = loop.metrics.cpu().resample(found, weights)
+        with atomic_write(folder / runs.REPLICATES) as file:
+            np.savez_compressed(file, **{key: value.numpy() for key, value in values.items()})
+    if cfg.log.figures and log.writer is not None:
         figures = targets.find(cfg.log.plot, cfg.trust, "log.plot")(loop, predicted["test"])
         for name, figure in figures.items():
-            log.figure(name, figure, loop.steps_done)
+            log.writer.add_figure(name, figure, loop.steps_done)
         if hasattr(loop.task, "show"):  # meshes
             loop.task.show(log, predicted["test"], loop.steps_done)
     test = {key: value for key, value in reports.items() if key.startswith("test/")}
@@ -124,16 +128,6 @@ def write_results(loop: "Loop") -> None:
     records.write(folder / "metrics.json", content)  # the run is finished
     shown = "  ".join(f"{key} {text}" for key, text in runs.brief(reports, cfg.log.show))
     log.info(f"finished {cfg.name}: {shown}")
-
-
-def save_replicates(path: Path, metrics: Any, samples: NDArray, number: int) -> None:
-    """Write replicates.npz: every metric on `number` bootstrap replicates of the test samples,
-    (number,) each. Runs on the same test set have the same replicates.
-    """
-    weights = bootstrap_weights(len(samples), number)
-    values = metrics.cpu().resample(torch.from_numpy(samples), weights)
-    with atomic_write(path) as file:
-        np.savez_compressed(file, **{key: value.numpy() for key, value in values.items()})
 
 
 def finished_run(

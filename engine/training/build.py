@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from engine.cli import targets
 from engine.runs import checkpoint
+from losses.likelihoods import Likelihood
 from models.released import state_dict as released_state
 
 
@@ -94,7 +95,7 @@ def fitted(
 
 def label_histogram(
     labels: NDArray, step: float, soft: float, point: str, low: float, high: float
-) -> nn.Module:
+) -> Likelihood:
     """Return a Histogram likelihood with bins of width `step` over the labels in [low, high].
 
     Bins outside the labels would never be trained, but get their share of the softmax.
@@ -107,15 +108,13 @@ def label_histogram(
     return Histogram(edges, soft=soft, point=point)  # pyright: ignore[reportArgumentType]
 
 
-def run_state(path: Path) -> dict[str, Any]:
-    """Return the model's tensors in a run's checkpoint."""
-    state = checkpoint.read(path)["task"]
-    return {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
-
-
 def read_backbone(model: Any, path: Path, released: bool = False) -> None:
     """Load everything but the head from a run's checkpoint, or from a released one."""
-    state = released_state(path) if released else run_state(path)
+    if released:
+        state = released_state(path)
+    else:
+        saved = checkpoint.read(path)["task"].items()
+        state = {k.removeprefix("model."): v for k, v in saved if k.startswith("model.")}
     not_loaded = [
         k for k in {**state, **model.state_dict()} if model.in_head(k) or "smoothing." in k
     ]

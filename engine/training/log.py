@@ -61,10 +61,6 @@ class Log:
             for key, value in values.items():
                 self.writer.add_scalar(key, value, step)
 
-    def figure(self, key: str, figure: Figure, step: int) -> None:
-        if self.writer is not None:
-            self.writer.add_figure(key, figure, step)
-
     def mesh(self, key: str, vertices: Tensor, triangles: Tensor, step: int) -> None:
         """Log (N, V, 3), (N, F, 3) for TensorBoard's mesh plugin."""
         if self.writer is not None:

@@ -100,6 +100,8 @@ class Loop:
         self.scheduler = build.scheduler(cfg, optimizer, self.order.steps)
         self.module, self.optimizer = fabric.setup(self.task, optimizer)
         self.epoch, self.step, self.best, self.seconds = 0, 0, {"score": None, "epoch": None}, 0.0
+        # Frozen tensors are in stage 1's checkpoint only.
+        self.constant = set() if cfg.backbone is None else self.task.constant_keys()
         self.divergence = DivergenceCheck(fabric, self.task, self.order.steps)
         seed_all(cfg.seed, rank + 1)  # from here on dropout differs between ranks
         self.log = Log(folder, active=False)
@@ -193,21 +195,17 @@ class Loop:
         last = self.cfg.select.which == "last" or "val" not in self.evaluations
         if last or (score is not None and (best is None or sign * score < sign * best)):
             self.best = {"score": score, "epoch": self.epoch}
-            content = {"task": self.state(), **self.best}
+            state = {k: v for k, v in self.task.state_dict().items() if k not in self.constant}
+            content = {"task": state, **self.best}
             if self.fabric.is_global_zero:
                 checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
-
-    def state(self) -> dict[str, Any]:
-        """Return the task's state, without the frozen tensors of stage 1's checkpoint."""
-        constant = set() if self.cfg.backbone is None else self.task.constant_keys()
-        return {k: v for k, v in self.task.state_dict().items() if k not in constant}
 
     def save(self) -> None:
         """Write last.pt: everything that the rest of the run depends on."""
         now = time.perf_counter()
         self.seconds, self.clock = self.seconds + now - self.clock, now
         content = {
-            "task": self.state(),
+            "task": {k: v for k, v in self.task.state_dict().items() if k not in self.constant},
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.fabric.strategy.precision.state_dict(),

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from datasets.io.files import atomic_write
+from engine.runs import checkpoint
 from engine.runs import folder as runs
-from engine.training import build
 
 
 def save(run: Path, path: Path) -> None:
@@ -22,7 +22,8 @@ def save(run: Path, path: Path) -> None:
             f"{run}: expected the folder of a finished run, as printed by train.py; it has no "
             "metrics.json, or the run diverged."
         )
-    state = build.run_state(run / "checkpoints" / "best.pt")
+    saved = checkpoint.read(run / "checkpoints" / "best.pt")["task"].items()
+    state = {k.removeprefix("model."): v for k, v in saved if k.startswith("model.")}
     half = {key: v.half() if v.ndim > 1 else v for key, v in state.items()}
     about = {key: done[key] for key in ("metrics", "seed", "meta")}
     buffer = io.BytesIO()

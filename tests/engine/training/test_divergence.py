@@ -15,6 +15,7 @@ from engine.training.loop import Loop
 from tests.engine.tiny import config
 
 STEPS = 4  # in an epoch
+CPU = ("log.every=1000", "trainer.checkpoint_every=1")
 
 
 @pytest.fixture
@@ -48,21 +49,25 @@ def saved(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in tmp_path.rglob("*.pt"))
 
 
-@pytest.mark.parametrize("number", [0, 2])
-def test_a_cpu_stops_at_once(number, faces: Path, tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "settings", "message", "files"),
+    [
+        (0, CPU, "epoch 0, step 0", []),
+        (2, CPU, "epoch 0, step 2", ["last.pt"]),
+        (1, ("log.every=3",), r"epoch 0, step 1 \(1 steps later\)", []),
+    ],
+    ids=["cpu, first step", "cpu, later step", "gpu, when it logs"],
+)
+def test_the_first_bad_step_is_named(
+    number, settings, message, files, faces: Path, tmp_path: Path, monkeypatch, request
+):
+    """A CPU stops at once, a GPU when it logs."""
+    if settings != CPU:
+        request.getfixturevalue("later")
     break_at(monkeypatch, number)
-    with pytest.raises(FloatingPointError, match=rf"epoch 0, step {number}: loss=.*pred_min=.*lr"):
-        run(tiny(faces, tmp_path, "log.every=1000", "trainer.checkpoint_every=1"))
-    assert saved(tmp_path) == ([] if number == 0 else ["last.pt"])
-
-
-@pytest.mark.usefixtures("later")
-def test_a_gpu_stops_when_it_logs(faces: Path, tmp_path: Path, monkeypatch):
-    break_at(monkeypatch, 1)
-    found = r"epoch 0, step 1 \(1 steps later\): loss=.*pred_min=.*pred_max="
-    with pytest.raises(FloatingPointError, match=found):
-        run(tiny(faces, tmp_path, "log.every=3"))
-    assert saved(tmp_path) == []
+    with pytest.raises(FloatingPointError, match=rf"{message}: loss=.*pred_min=.*pred_max=.*lr"):
+        run(tiny(faces, tmp_path, *settings))
+    assert saved(tmp_path) == files
 
 
 @pytest.mark.usefixtures("later")

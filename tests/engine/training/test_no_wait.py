@@ -81,28 +81,23 @@ def task(cfg: Any) -> tuple[Any, Any]:
     return whole, train
 
 
-AGES = ["vanilla", "gai", "bmc", "bni", "histogram", "balanced_l1", "sqrt_inverse", "focal", "fds"]
-DEPTHS = ["vanilla", "gai", "bni", "histogram", "balanced_l1", "inverse", "fds"]
-BODIES = ["spin", "spin_rt", "bmc", "gai", "balanced_l1"]
+ROWS = {
+    "imdb_wiki": "vanilla gai bmc bni histogram balanced_l1 sqrt_inverse focal fds",
+    "nyud2": "vanilla gai bni histogram balanced_l1 inverse fds",  # the exact sums: few pixels
+    "ihmr": "spin spin_rt bmc gai balanced_l1",
+}
+KINDS = {  # config, data, samples
+    "imdb_wiki": (tiny.config, "faces", 12),
+    "nyud2": (tiny.depth_config, "rooms", 2),
+    "ihmr": (tiny_bodies.config, "bodies", 16),
+}
 
 
-@pytest.mark.parametrize("row", AGES)
-def test_age(row: str, faces: Path, tmp_path: Path):
-    whole, train = task(tiny.config(faces, tmp_path, f"imdb_wiki/{row}"))
-    step(whole, samples(train, 6))
-
-
-@pytest.mark.parametrize("row", DEPTHS)
-def test_depth(row: str, rooms: Path, tmp_path: Path):
-    """2 x 28 x 38 pixels, so the exact sums; a grid for more than 4,096 rows is another matter."""
-    whole, train = task(tiny.depth_config(rooms, tmp_path, f"nyud2/{row}"))
-    step(whole, samples(train, 2))
-
-
-@pytest.mark.parametrize("row", BODIES)
-def test_bodies(row: str, bodies: Path, tmp_path: Path):
-    whole, train = task(tiny_bodies.config(bodies, tmp_path, f"ihmr/{row}"))
-    step(whole, samples(train, 16))
+@pytest.mark.parametrize("row", [f"{name}/{row}" for name in ROWS for row in ROWS[name].split()])
+def test_a_step(row: str, tmp_path: Path, request: pytest.FixtureRequest):
+    make, data, count = KINDS[row.split("/")[0]]
+    whole, train = task(make(request.getfixturevalue(data), tmp_path, row))
+    step(whole, samples(train, count))
 
 
 @pytest.mark.parametrize("kind", ["rotmat", "rot6d", "axis_angle", "tangent"])

@@ -14,18 +14,12 @@ from lightning_fabric.plugins import MixedPrecision, Precision
 from engine.benchmarks.bodies.task import MeshRecovery
 from engine.training.fabric import labels_in_full
 from models.fds import FDS
-from tests.engine import tiny, tiny_bodies
-from tests.engine.training.test_no_wait import samples, task
+from tests.engine import tiny_bodies
+from tests.engine.training.test_no_wait import KINDS, samples, task
 
 AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-ROWS = {
-    "imdb_wiki/gai": (tiny.config, 12),
-    "imdb_wiki/histogram": (tiny.config, 12),
-    "imdb_wiki/fds": (tiny.config, 12),
-    "nyud2/bni": (tiny.depth_config, 2),
-    "nyud2/inverse": (tiny.depth_config, 2),
-    "ihmr/bmc": (tiny_bodies.config, 16),
-}
+ROWS = ["imdb_wiki/gai", "imdb_wiki/histogram", "imdb_wiki/fds"]
+ROWS += ["nyud2/bni", "nyud2/inverse", "ihmr/bmc"]
 
 
 def scaled(precision: Any) -> MixedPrecision:
@@ -53,10 +47,9 @@ def step(whole: Any, batch: dict, precision: Any) -> tuple[float, float]:
 
 @pytest.mark.parametrize("precision", AUTOCAST)
 @pytest.mark.parametrize("row", ROWS)
-def test_a_step(row: str, precision: str, faces: Path, rooms: Path, bodies: Path, tmp_path: Path):
-    make, count = ROWS[row]
-    data = {"imdb_wiki": faces, "nyud2": rooms, "ihmr": bodies}[row.split("/")[0]]
-    whole, train = task(make(data, tmp_path, row))
+def test_a_step(row: str, precision: str, tmp_path: Path, request: pytest.FixtureRequest):
+    make, data, count = KINDS[row.split("/")[0]]
+    whole, train = task(make(request.getfixturevalue(data), tmp_path, row))
     batch = samples(train, count)
     loss, slope = step(whole, batch, precision)
     exact, exact_slope = step(whole, batch, "32-true")
