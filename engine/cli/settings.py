@@ -54,7 +54,7 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         own = "\n".join(text for text in texts if "@package _global_" in text)
         top = {*OPEN, *(name.partition(".")[0] for name in TRAIN)}
         top |= set(re.findall(r"^(\w+):", own, re.MULTILINE))
-        wrong = [(name, top) for name in plain.keys() - top]
+        wrong: list[tuple[str, Iterable[str]]] = [(name, top) for name in plain.keys() - top]
         for key in values:
             free = key in CLOSED or key.startswith(("optim.optimizer.", "optim.schedule."))
             if key.partition(".")[0] in CLOSED and key not in TRAIN and not free:
