@@ -52,7 +52,7 @@ class Log:
         """Print a message and append it to train.log; a full disk does not stop the run."""
         if self.active:
             line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}"
-            print_message(line)
+            tqdm.write(line, file=sys.stderr)
             with contextlib.suppress(OSError), self.path.open("a") as file:
                 file.write(f"{line}\n")
 
