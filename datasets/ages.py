@@ -10,12 +10,12 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate
+from datasets.io.files import MAX_PIXELS, Progress, atomic_write, is_below, locate
 from datasets.io.images import ImageDataset
 from datasets.io.manifest import manifest
 
@@ -149,8 +149,7 @@ def _check(where: str, age: str, path: str, split: str | None) -> None:
         raise ValueError(f"{where}: expected an age in 0..{MAX_AGE} years, got {age!r}.")
     if split is not None and split not in SPLITS:
         raise ValueError(f"{where}: expected split {' or '.join(SPLITS)}, got {split!r}.")
-    pure = PurePosixPath(path)
-    if not path or pure.is_absolute() or ".." in pure.parts:
+    if not is_below(path):
         raise ValueError(f"{where}: expected a path below the data folder, got {path!r}.")
 
 

@@ -7,7 +7,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO
 
 MAX_PIXELS = 50_000_000  # of an image; a PNG of 1 MB can decode to 400 million pixels
@@ -87,6 +87,13 @@ def refuse_links(path: Path) -> None:
     for found in itertools.chain([path], inside):
         if found.is_symlink() or found.is_fifo():
             raise ValueError(f"{found} is a link or a pipe; expected a file or folder. Remove it.")
+
+
+def is_below(path: str) -> bool:
+    """Whether a relative path stays in its folder, whatever that is; links are not followed."""
+    pure = PurePosixPath(path)
+    outside = pure.is_absolute() or ".." in pure.parts
+    return bool(path) and not outside and "\0" not in path
 
 
 def locate(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from datasets.depth import SHORT_SIDE
 from datasets.io import images
-from datasets.io.files import locate
+from datasets.io.files import is_below, locate
 
 PREPARE = "scripts/prepare_nyud2.py"
 AGAIN = "Download it again, or remove its row from the CSV."
@@ -98,10 +98,11 @@ def read_csv(csv: Path) -> list[tuple[str, str]]:
     with csv.open(newline="", encoding="utf-8-sig") as file:
         for line, cells in enumerate(csv_format.reader(file), start=1):
             paths = [Path(cell) for cell in cells]
-            if len(paths) != 2 or any(len(p.parts) < 2 or ".." in p.parts for p in paths):
+            relative = [str(Path(*path.parts[1:])) for path in paths]
+            if len(paths) != 2 or "." in relative or not all(map(is_below, relative)):
                 expected = "expected two paths like data/nyu2_train/x.jpg"
                 raise ValueError(f"{csv}, line {line}: {expected}, got {cells}.")
-            rows.append(tuple(str(Path(*path.parts[1:])) for path in paths))
+            rows.append(tuple(relative))
     if not rows:
         raise ValueError(f"{csv}: expected rows image,depth; got an empty file.")
     return rows

@@ -35,8 +35,11 @@ class Call:
         self.state = state
 
 
-class Reader(pickle.Unpickler):
-    """Strings, containers and calls; `packages` may be named, too."""
+class Reader(pickle._Unpickler):
+    """Strings, containers and calls; `packages` may be named, too.
+
+    The unpickler in C allocates as much memory as a few bytes of the file ask for.
+    """
 
     def __init__(self, file: IO[bytes], encoding: str, packages: Collection[str] = ()):
         super().__init__(file, encoding=encoding)

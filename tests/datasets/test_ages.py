@@ -64,6 +64,7 @@ GOOD = "age,path,split\n1,crop/0.jpg,train\n"
         (GOOD + "1,crop/../../1.jpg,train\n", "line 3: expected a path below"),
         (GOOD + "1,/etc/hostname,train\n", "line 3: expected a path below"),
         (GOOD + "1,,train\n", "line 3: expected a path"),
+        (GOOD + "1,crop/\0.jpg,train\n", "line 3: expected a path"),
         (GOOD.replace("train", "val"), r"expected rows with split 'train', got \{'val': 1\}"),
         ("age,path,split\n", "expected rows, got none"),
     ],

@@ -146,6 +146,8 @@ BAD: dict[str, dict] = {
     "pose holds NaN": {"pose": np.full((16, 72), np.nan)},
     r"S is float64 \(16, 17, 4\), expected": {"S": np.zeros((16, 17, 4))},
     "expected people with boxes of positive scale": {"scale": np.zeros(16)},
+    r"expected images below the folder, got imgname '\.\./a'": {"imgname": np.full(16, "../a")},
+    r"expected images below the folder, got imgname '/a'": {"imgname": np.full(16, "/a")},
     "expected imgname .* of strings": {"imgname": np.zeros(16)},
     r"missing \['center', 'scale'\]. This is MMHuman3D's HumanData": {"center": None},
 }

@@ -179,7 +179,7 @@ def test_a_damaged_frame_is_named(what: str, folder: Path):
         DepthDataset(folder, "train", SMALL)[0]
 
 
-@pytest.mark.parametrize("text", ["data/a.jpg\n", "data/../a.jpg,data/a.png\n", ""])
+@pytest.mark.parametrize("text", ["data/a.jpg\n", "data/../a.jpg,data/a.png\n", "", "a/\0,a/b\n"])
 def test_damaged_csv(folder: Path, text: str):
     (folder / "nyu2_train.csv").write_text(text)
     with pytest.raises(ValueError, match=r"nyu2_train\.csv.*expected"):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from engine.runs import records
 from engine.tables.columns import all_rows, columns_of, table_configs, table_of
+from engine.tables.intervals import is_ahead
 from engine.tables.table import cell
 
 
@@ -90,7 +91,8 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
         for path in sorted(folder.glob("*.json")):
             sources += read(path, where)
         for path in sorted((folder / "figures").glob("*.png")):
-            figures[path.name] = path  # the newest
+            if not path.is_symlink() and not path.parent.is_symlink():  # it could show any file
+                figures[path.name] = path  # the newest
     for source in sources:
         name = table_of(source.path.stem, source.content) or source.path.stem
         if name not in sections:
@@ -111,12 +113,30 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
 
 def read(path: Path, where: str) -> list[Source]:
     """Return the measurement of a file, if it holds a table with rows."""
-    content = records.read(path, f"Rerun that table, or remove {path}.")
+    advice = f"Rerun that table, or remove {path}."
+    content = records.read(path, advice)
     if not isinstance(content.get("rows"), dict):
         return []
-    # real poses on generated bodies are generated data, too
-    mini = path.stem.endswith("_mini") or "paths=mini" in content.get("meta", {}).get("command", "")
-    return [Source(path.stem + where, "mini" if mini else "real", path, content)]
+    try:
+        check_cells(content)
+        # real poses on generated bodies are generated data, too
+        command = content.get("meta", {}).get("command", "")
+        mini = path.stem.endswith("_mini") or "paths=mini" in command
+        source = Source(path.stem + where, "mini" if mini else "real", path, content)
+        _ = source.provenance  # checks all that it shows
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: not a table; {type(error).__name__} {error}. {advice}") from None
+    return [source]
+
+
+def check_cells(content: Mapping[str, Any]) -> None:
+    """Refuse a table whose cells are neither numbers nor missing."""
+    for row, cells in all_rows(content).items():
+        for name, found in cells.items():
+            values = [found[key] for key in ("mean", "std", "seeds", "paper")]
+            if not all(value is None or isinstance(value, int | float) for value in values):
+                raise ValueError(f"in row {row}, column {name}, {values!r:.60} are not numbers")
+            is_ahead(content.get("against") or {}, row, name)
 
 
 def rows_of(section: Section, config: Mapping[str, Any]) -> list[Row]:

@@ -4,6 +4,7 @@ import codecs
 import io
 import os
 import pickle
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -114,3 +115,13 @@ def test_damaged_and_misshapen_ones(tmp_path: Path):
     for content in (table, b"", b"\x80\x04", pickle.dumps("abc"), b"cos\nsystem\n."):
         with pytest.raises(ValueError, match="imgname contains objects"):
             read(tmp_path / "b.npz", content)
+
+
+def test_a_few_bytes_allocate_little_memory(tmp_path: Path):
+    index = (10_000_000).to_bytes(4, "little")  # of the memo, which is an array in C
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="imgname contains objects"):
+        read(tmp_path / "a.npz", b"\x80\x02}r" + index + b".")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000

@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 
 from datasets.ages import AgeDataset
 from engine.features import cache as features
-from engine.features.cache import FeatureTable
+from engine.features.cache import MADE_FROM, FeatureTable
 from engine.runs import checkpoint
 from engine.runs.run import run
 from engine.training.fabric import make_fabric
@@ -143,6 +143,7 @@ DAMAGES = {
     "features.npy is missing or damaged": lambda folder: damage(folder / "features.npy"),
     "target.npy is missing or damaged": lambda folder: (folder / "target.npy").unlink(),
     "about.json is damaged": lambda folder: (folder / "about.json").write_text("{"),
+    "files and images and code changed": lambda folder: (folder.parent / MADE_FROM).unlink(),
     "": lambda folder: (folder / "about.json").unlink(),  # not finished
 }
 

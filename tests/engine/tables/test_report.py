@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,3 +102,46 @@ def test_the_page_is_self_contained():
     outside = re.findall(r"""(?:src|href)=["'](?!data:|#)([^"']+)""", page)
     assert not outside
     assert not re.findall(r"url\((?!#)|@import|fetch\(|XMLHttpRequest", page)
+
+
+def test_a_figure_that_is_a_link_is_left_out(results: Path, tmp_path: Path):
+    for name in ("tables", "more"):
+        (tmp_path / "outputs" / name).mkdir(parents=True)
+        shutil.copy(results / "new_thing.json", tmp_path / "outputs" / name)
+    (tmp_path / "outputs" / "tables" / "figures").mkdir()
+    link = tmp_path / "outputs" / "tables" / "figures" / "new_thing_secret.png"
+    link.symlink_to(results / "speed.json")
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "new_thing_more.png").touch()
+    (tmp_path / "outputs" / "more" / "figures").symlink_to(tmp_path / "secret")
+    sections = {section.name: section for section in gather(results, tmp_path / "outputs")}
+    assert [figure.kind for figure in sections["new_thing"].figures] == ["curve"]
+
+
+def test_foreign_names_are_escaped_in_markdown(results: Path, tmp_path: Path):
+    path, tag = results / "new_thing.json", "`<img src=x>` ![x](y) |"
+    content = json.loads(path.read_text())
+    content["meta"] |= {"command": tag, "machine": tag, "commit": "<b>"}
+    path.write_text(json.dumps(content))
+    figure = results / "figures" / "new_thing_curve.png"
+    figure.rename(figure.with_name("new_thing_](z) <img>.png"))
+    text = render("page.md", gather(results), provenance.meta(), folder=tmp_path)
+    own = text.partition("## new_thing")[2]
+    assert not re.search(r"<img|<b>|(?<!\\)`|(?<!\\)!\[x|(?<!\\)\]\(z", own)
+    assert "figures/new_thing_%5D%28z%29%20%3Cimg%3E.png" in own
+
+
+CELL = {"mean": 1.0, "std": None, "seeds": 1, "paper": None}
+MALFORMED: list[dict[str, Any]] = [
+    *({"rows": {"a": {"bmae": {**CELL, key: "1"}}}} for key in CELL),
+    *({"rows": {"a": cells}} for cells in ({"bmae": 3}, {"bmae": {}}, None)),
+    *({"extras": 3}, {"against": {"Vanilla": 3}}, {"meta": []}, {"meta": {"seconds": "x"}}),
+]
+
+
+@pytest.mark.parametrize("change", MALFORMED, ids=str)
+def test_a_malformed_table_is_named(change: dict[str, Any], results: Path):
+    path = results / "new_thing.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=r"new_thing\.json: not a table; .*Rerun that table"):
+        gather(results)
