@@ -17,7 +17,7 @@ from engine.training import build
 from losses import GaussianMixture
 from metrics import DepthMetrics, depth_report
 from scripts.released.clones import Clone
-from scripts.released.inputs import Quantities, checkpoint, official, settings, task
+from scripts.released.inputs import Network, Quantities, checkpoint, official, settings, task
 
 FIRST = maps.FIRST_BIN
 ARGS = {  # defaults of their command line
@@ -66,17 +66,6 @@ def priors(root: Path, work: Path) -> Quantities:
         yield f"BNI, bins{name}: weights", own.weights, weights
 
 
-class Map(nn.Module):
-    """A network whose output is a parameter."""
-
-    def __init__(self, start: Tensor):
-        super().__init__()
-        self.map = nn.Parameter(start.clone())
-
-    def forward(self, *inputs: Any) -> Tensor:
-        return self.map * 1
-
-
 def sampled_depths(counts: np.ndarray) -> tuple[Tensor, Tensor]:
     """Return depth maps, of which 3% are nearer than 0.7 m, and predictions for them."""
     rng = np.random.default_rng(0)
@@ -119,18 +108,19 @@ def steps(root: Path, work: Path) -> Quantities:
         elif changes:
             table = bucket_weights(loader, script.args)
             weight = torch.from_numpy(table[maps.bins_of(depth.numpy())])
-        theirs, logged = Map(start), []
+        mine, theirs, logged = start.clone().requires_grad_(), start.clone().requires_grad_(), []
         writer = SimpleNamespace(add_scalar=lambda name, value, step, o=logged: o.append(value))
         optimizer = mock.Mock(param_groups=())
         batch = [{"image": torch.zeros(2), "depth": depth, "weight": weight}]
         with mock.patch.object(script, "F", nn.functional, create=True):
-            script.train(batch, None, theirs, optimizer, 0, writer, criterion)
-        cfg, own = official(f"nyud2/{row}"), Map(start)
-        whole = task(cfg, own, *labels(counts))
+            network = Network(lambda *_, x=theirs: x * 1)
+            script.train(batch, None, network, optimizer, 0, writer, criterion)
+        network = Network(lambda *_, x=mine: x * 1)
+        whole = task(official(f"nyud2/{row}"), network, *labels(counts))
         value, _ = whole({"input": torch.zeros(2), "target": depth, "meta": {}})
         value.backward()
         yield f"{row}, training step: loss", value, logged[0]
-        yield f"{row}, training step: gradient to the map", own.map.grad, theirs.map.grad
+        yield f"{row}, training step: gradient to the map", mine.grad, theirs.grad
 
 
 def predictions(count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import yaml
 from omegaconf import OmegaConf, open_dict
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.runs.run import composed
 from engine.training import build
@@ -37,6 +37,14 @@ def task(cfg: Any, model: Any, labels: np.ndarray, counts: Any = None) -> Any:
     made: Any = build.task(cfg, labels, counts=counts)
     made.model = model
     return made
+
+
+class Network(nn.Module):
+    """A function as a network."""
+
+    def __init__(self, function: Callable):
+        super().__init__()
+        self.forward = function
 
 
 def ages(count: int = 4000, oldest: int = 120, seed: int = 0) -> np.ndarray:

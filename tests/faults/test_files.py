@@ -3,8 +3,7 @@
 Damaged images, CSVs, packed stores and cached features: tests/datasets and tests/engine/features.
 """
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -14,54 +13,44 @@ from tests.faults.bench import STAGE2, Bench, assert_refused, read_metrics
 quick = pytest.mark.quick
 
 
-def kept(share: float) -> Callable[[Path], object]:
-    return lambda path: path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+def changed_byte(data: bytes) -> bytes:
+    middle = len(data) // 3
+    return data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :]
 
 
-def containing(text: str) -> Callable[[Path], object]:
-    return lambda path: path.write_text(text)
-
-
-def changed_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 3] ^= 255
-    path.write_bytes(data)
-
-
-def gone(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-METRICS = [containing(text) for text in ('{"metrics": {', "null", "{}", "", "[1]")]
-CHECKPOINT = [kept(0.0), kept(0.3), kept(0.9), changed_byte, gone]
-OTHERS = ("predictions.npz", "config.yaml", "identity.json", "train.log", "lock")
-DAMAGE = [
-    *(("metrics.json", number, change) for number, change in enumerate(METRICS)),
-    *(("checkpoints/last.pt", number, change) for number, change in enumerate(CHECKPOINT)),
-    *(("checkpoints/best.pt", number, change) for number, change in enumerate(CHECKPOINT)),
-    *((name, 0, gone) for name in OTHERS),
+CHECKPOINT = [  # None: the file is deleted
+    *(lambda data, share=share: data[: int(share * len(data))] for share in (0.0, 0.3, 0.9)),
+    *(changed_byte, None),
 ]
+DAMAGE: dict[str, Sequence[Callable[[bytes], bytes] | None]] = {
+    "metrics.json": [
+        lambda data, text=text: text for text in (b'{"metrics": {', b"null", b"{}", b"", b"[1]")
+    ],
+    **dict.fromkeys(("checkpoints/last.pt", "checkpoints/best.pt"), CHECKPOINT),
+    **dict.fromkeys(("predictions.npz", "config.yaml", "identity.json", "train.log"), (None,)),
+    "lock": (None,),
+}
+QUICK = [("metrics.json", 0), ("checkpoints/best.pt", 1)]
 
 
 @pytest.mark.parametrize(
-    ("file", "change"),
+    ("file", "number"),
     [
-        pytest.param(
-            file,
-            change,
-            id=f"{file} {number}",
-            marks=[quick] * ((file, number) in [("metrics.json", 0), ("checkpoints/best.pt", 1)]),
-        )
-        for file, number, change in DAMAGE
+        pytest.param(file, number, marks=[quick] * ((file, number) in QUICK))
+        for file, changes in DAMAGE.items()
+        for number in range(len(changes))
     ],
 )
-def test_damaged_file_of_a_run(file: str, change: Callable[[Path], object], bench: Bench):
+def test_damaged_file_of_a_run(file: str, number: int, bench: Bench):
     """The command recomputes the run or advises rerun=true, which gives the same metrics."""
-    folder = bench.finished_run()
+    folder, change = bench.finished_run(), DAMAGE[file][number]
     before = read_metrics(folder)
     if file != "metrics.json":  # a finished run reads no other file
         (folder / "metrics.json").unlink()
-    change(folder / file)
+    if change is None:
+        (folder / file).unlink(missing_ok=True)
+    else:
+        (folder / file).write_bytes(change((folder / file).read_bytes()))
     done = bench.train()
     if done.returncode:
         assert_refused(done, "rerun=true")

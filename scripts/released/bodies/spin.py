@@ -26,25 +26,18 @@ from models import released
 from models.rotations import axis_angle_from_matrix, matrix_from_6d, matrix_from_axis_angle
 from models.smpl import EVALUATED, JOINT_MAP, SELECTED, SMPL, project, read_body
 from scripts.released.clones import MISC, Clone, Empty
-from scripts.released.inputs import Quantities, task
+from scripts.released.inputs import Network, Quantities, task
 from synthetic.mini.bodies import write_bodies
 
 PAPER = ["experiment=ihmr/spin_rt", "preset=paper"]
 VIEWS = (View(), View(True, (0.8, 1.1, 1.3), 0.0, 1.0), View(True, (1.0, 1.0, 1.0), 25.0, 1.15))
 
 
-class NoPrior(nn.Module):
-    """SMPLify's pose prior, which does not change the reprojection error."""
-
-    def __init__(self, **options: Any):
-        super().__init__()
-
-    def forward(self, pose: Tensor, betas: Tensor) -> Tensor:
-        return pose.new_zeros(len(pose))
-
-
 def spin_clone(root: Path) -> Clone:
-    return Clone(root, ".", "SPIN", [MISC, Empty("smplify.prior", MaxMixturePrior=NoPrior)])
+    """Return the clone with a pose prior of zero, which the reprojection error does not contain."""
+    prior = Network(lambda pose, betas: pose.new_zeros(len(pose)))
+    given = [MISC, Empty("smplify.prior", MaxMixturePrior=lambda **options: prior)]
+    return Clone(root, ".", "SPIN", given)
 
 
 def poses(count: int = 8, seed: int = 0) -> Tensor:
@@ -217,15 +210,12 @@ def evaluation(root: Path, work: Path) -> Quantities:
     pred = torch.cat([matrices(poses(20, seed=4)).flatten(1), torch.randn(20, 10)], 1)
     rotations, shape = pred[:, :216].unflatten(1, (24, 3, 3)), pred[:, 216:]
 
-    class Fixed(nn.Module):
-        def forward(self, images: Tensor) -> tuple:
-            return rotations, shape, torch.zeros(len(images), 3)
-
+    network = Network(lambda images: (rotations, shape, torch.zeros(len(images), 3)))
     printed_text = io.StringIO()
     bodies_of = mock.patch.object(script, "SMPL", lambda *a, gender="neutral", **k: made[gender])
     with bodies_of, contextlib.redirect_stdout(printed_text):
         dataset = clone.load("datasets.base_dataset").BaseDataset(None, "3dpw", is_train=False)
-        script.run_evaluation(Fixed(), "3dpw", dataset, None, batch_size=20, num_workers=0)
+        script.run_evaluation(network, "3dpw", dataset, None, batch_size=20, num_workers=0)
     printed = [
         float(x)
         for x in re.findall(r"(?:MPJPE|Reconstruction Error): ([\d.]+)", printed_text.getvalue())
