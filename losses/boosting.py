@@ -10,7 +10,7 @@ With Gaussian noise, where m and V are the mean and the variance of the labels t
     sigma^2 l'(p) = m(p) - y,    sigma^2 l''(p) = V(p) / sigma^2 >= 0.
 
 So the loss is convex in p, but flat where p leaves the labels, V -> 0, and there Newton's step
--l' / l'' has no bound. With Laplace or Huber noise l'' can be negative, too. What a booster gets is
+-l' / l'' has no bound. With Laplace or Huber noise l'' can be negative, too. The booster gets
 
     h(p) = max( k + f''(p),  eta / 2 * L ),    k = 1 / scale^2,    L = the largest k + f''
 
@@ -42,17 +42,17 @@ from torch import Tensor
 from .likelihoods import Likelihood, Location
 from .priors import Batch, Prior, log_evidence_slopes
 
-PROBES = 257  # predictions between the smallest and the largest label, where L is looked for
-NODES = (1 << 11, 1 << 13, 1 << 15)  # of a curve that is computed once and read in every round
-TOLERANCE = 5e-11  # of what is read, in units of the scale; otherwise nothing is read
+PROBES = 257  # predictions between the smallest and the largest label, to find L
+NODES = (1 << 11, 1 << 13, 1 << 15)  # of a spline that is computed once and used in every round
+TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline is not used
 HOPELESS = 1e-4  # more nodes would not help: the likelihood has kinks, or the labels are far apart
 
 
 def objective(
     likelihood: Location, prior: Prior, strength: float = 1.0, learning_rate: float = 0.1
 ) -> "Objective":
-    """What `LGBMRegressor(objective=...)`, `lightgbm.train({"objective": ...})`,
-    `XGBRegressor(objective=...)` and `xgboost.train(obj=...)` take.
+    """Return the objective for `LGBMRegressor(objective=...)`, `XGBRegressor(objective=...)`,
+    `lightgbm.train({"objective": ...})` and `xgboost.train(obj=...)`.
 
     likelihood: Gaussian, Laplace or Huber with a scale that is a number, in the labels' unit.
     prior: Bins, a GaussianMixture, or any other that does not depend on a batch.
@@ -109,21 +109,21 @@ class Objective:
         if labels.size != pred.size:
             raise ValueError(
                 f"expected as many labels as predictions, {shape}, got {labels.shape}; LightGBM "
-                "has one label a row, for several use XGBoost."
+                "has one label per sample; use XGBoost for several."
             )
         labels = labels.reshape(pred.shape)
         if not np.isfinite(labels).all():
             bad = np.flatnonzero(~np.isfinite(labels).all(1))[:5].tolist()
-            raise ValueError(f"labels must be finite; rows {bad} are not. Filter them first.")
+            raise ValueError(f"labels must be finite; samples {bad} are not. Filter them first.")
         weight = np.asarray([] if sample_weight is None else sample_weight, dtype=np.float64)
         if weight.size not in (0, len(pred)) or not (weight >= 0).all():
-            raise ValueError(f"expected a weight from 0 on for each of {len(pred)} rows")
+            raise ValueError(f"expected a weight >= 0 for each of {len(pred)} samples")
         if weight.size and not weight.any():
-            raise ValueError("all weights are zero: nothing can be learnt")
+            raise ValueError("all weights are zero; give at least one positive weight")
         if not len(pred) or not np.isfinite(pred).all():
             raise ValueError(
-                "the predictions are not finite: the training diverged. Is the learning rate that "
-                "of the booster? A larger sigma helps, too."
+                "The predictions are not finite: training diverged. Give the objective the "
+                "booster's learning rate, or use a larger sigma."
                 if len(pred)
                 else "expected labels and predictions, got none"
             )
@@ -141,8 +141,8 @@ class Objective:
         return grad + (pred - mean) / self.learning_rate * hess, hess
 
     def _check_first_tree(self, pred: NDArray) -> None:
-        """Whether the first tree came as far as it was sent: it goes too far where the booster's
-        learning rate is larger than the one given, and then nothing may converge.
+        """Raise if the first tree moved too far: the booster's learning rate is then larger than
+        the one given, and training may diverge.
         """
         if self.first_move is None:
             return
@@ -151,8 +151,8 @@ class Objective:
         ratio = (pred.mean(0) - start)[far] / (mean - start)[far]
         if (ratio > 1.5).any():
             raise ValueError(
-                f"the booster's learning rate seems to be {self.learning_rate * ratio.max():.2g}, "
-                f"the objective was told {self.learning_rate:g}; give it the same learning_rate"
+                f"The booster's learning rate seems to be {self.learning_rate * ratio.max():.2g}, "
+                f"but the objective has {self.learning_rate:g}; give both the same learning_rate."
             )
 
     def derivatives(self, labels: NDArray, pred: NDArray) -> tuple[NDArray, NDArray]:
@@ -170,7 +170,7 @@ class Objective:
         low, high = (float(end) for end in torch.aminmax(torch.cat([y, p])))
         if y.shape[-1] == 1:
             if self.curve is None or not self.curve.low <= low <= high <= self.curve.high:
-                self.curve = Curve.draw(self.likelihood, self.prior, low, high)
+                self.curve = Curve.fit(self.likelihood, self.prior, low, high)
             if self.curve.accurate:
                 return self.curve.read(p)
         first, second = log_evidence_slopes(self.likelihood, self.prior, p)
@@ -188,8 +188,8 @@ class Objective:
 
 @dataclass(frozen=True)
 class Curve:
-    """f' and f'' of one-dimensional labels between `low` and `high`, as splines: every round asks
-    for the same two functions of one number, at N places against all labels of the prior.
+    """Splines of f' and f'' for one-dimensional labels between `low` and `high`. Every round
+    evaluates these two functions at N predictions, against all labels of the prior.
     """
 
     low: float
@@ -200,8 +200,8 @@ class Curve:
     accurate: bool  # to TOLERANCE; not where the likelihood has kinks
 
     @classmethod
-    def draw(cls, likelihood: Location, prior: Prior, low: float, high: float) -> "Curve":
-        """A little is added at both ends, so that predictions seldom leave the curve."""
+    def fit(cls, likelihood: Location, prior: Prior, low: float, high: float) -> "Curve":
+        """Extend the range at both ends, so that predictions seldom leave the splines."""
         scale = float(likelihood.value.mean())
         beyond = (high - low) / 4 + scale
         low, high = low - beyond, high + beyond
@@ -228,22 +228,22 @@ def is_real(value: Any) -> bool:
 
 
 def check(likelihood: Likelihood, prior: Prior) -> None:
-    """What a booster cannot be trained with."""
+    """Raise for a likelihood or a prior that a booster cannot be trained with."""
     if not isinstance(likelihood, Location):
         raise ValueError(
-            f"a booster puts out one number per label, {type(likelihood).__name__} needs others; "
+            f"A booster predicts one number per label, but {type(likelihood).__name__} needs more; "
             "use Gaussian, Laplace or Huber, or BalancedRegressor."
         )
     if likelihood.learned or likelihood.attempts:
         raise ValueError(
-            f"a booster learns trees and no {likelihood.symbol}; give it a number in the labels' "
-            "unit. diagnose(labels, residuals) suggests one."
+            f"A booster cannot learn {likelihood.symbol}; give a number in units of the labels. "
+            "diagnose(labels, residuals) suggests one."
         )
     if not isinstance(prior, Prior):
         raise ValueError(f"prior is a Prior, such as Bins.fit(labels, edges); got {prior!r}")
     parts = [prior, *prior.modules()]
     if any(isinstance(part, Batch) for part in parts):
         raise ValueError(
-            "a booster has no batches; use Bins.fit(labels, edges), or Bins(labels, weights) with "
+            "A booster has no batches; use Bins.fit(labels, edges), or Bins(labels, weights) with "
             "a weight of one for each label."
         )

@@ -30,7 +30,7 @@ def main(cfg: DictConfig) -> None:
     if cfg.figure is not None:
         figure = Path(cfg.figure)
         with atomic_write(figure) as file:
-            found.draw(file, figure.suffix.lstrip(".") or "png")
+            found.plot(file, figure.suffix.lstrip(".") or "png")
         print(f"Figure: {figure}")
 
 

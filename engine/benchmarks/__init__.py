@@ -1,1 +1,1 @@
-"""What only one benchmark needs: its figures, and where it differs, its task and metrics."""
+"""Code for single benchmarks: data preparation, figures, and their own tasks and metrics."""

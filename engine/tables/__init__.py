@@ -1,1 +1,1 @@
-"""What comes after the runs: tables, their figures, and the report that shows them."""
+"""Tables of finished runs, their figures, and the report."""

@@ -1,14 +1,14 @@
-"""What to do with these labels: how imbalanced they are, which prior fits them, and what Theorem 1
-would do to a model of them.
+"""Advice for given labels: how imbalanced they are, which prior fits them, and how Theorem 1 would
+change the predictions of a model.
 
-With Gaussian noise sigma, a prediction p that is right for evenly frequent labels and the one that
-least squares makes of the same input, m, belong together (Tweedie's formula):
+With Gaussian noise sigma, the balanced prediction p and the least-squares prediction m of the same
+input are related by Tweedie's formula:
 
     m(p) = p + sigma^2 f'(p),    f(p) = log E_{y' ~ p_train}[ N(y'; p, sigma^2) ]
 
-So balancing stretches predictions by dp/dm = 1 / (1 + sigma^2 f''), which for normal labels of
-variance v is (v + sigma^2) / v: one where the noise is small against the labels' spread, large
-where it is not. What that does to the errors is seen by drawing p = y + noise for the labels y.
+So balancing stretches predictions by dp/dm = 1 / (1 + sigma^2 f''), which is (v + sigma^2) / v for
+normal labels of variance v: close to one if the noise is small compared with the spread of the
+labels. The effect on the errors is estimated by sampling p = y + noise for the labels y.
 
 N: labels.
 """
@@ -27,53 +27,53 @@ from .candidates import CANDIDATES, held_out, spread
 from .stretch import RANGES, Region, expected_errors, regions_of, smoothed_density, stretch_of
 
 LARGEST = 1e37  # label
-FEWEST = 30  # labels, below which nothing can be said about tails
-LITTLE = 0.2  # sigmas: predictions that move by less make no difference
-MUCH = 3.0  # the stretch above which the text warns
+FEWEST = 30  # labels; fewer do not show the tails
+LITTLE = 0.2  # sigmas: smaller moves make no difference
+MUCH = 3.0  # stretch above which the advice warns
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found; `print` it, or `draw` it to a file."""
+    """Result of `diagnose`: `print` it, or `plot` it to a file."""
 
     labels: NDArray[np.float64]
-    imbalance: float  # labels in the fullest of 20 ranges, over those in the emptiest that has any
+    imbalance: float  # count of the fullest of 20 ranges / count of the emptiest non-empty one
     empty: int  # ranges without a label
-    tail_mass: float  # share of the labels in ranges with less than a tenth of the fullest's
-    tail_range: float  # share of the label range that these are, empty ones included
-    effective_range: tuple[float, float]  # holds the middle 95% of the labels
+    tail_mass: float  # share of the labels in ranges with less than a tenth of the fullest count
+    tail_range: float  # share of the label range covered by these ranges and the empty ones
+    effective_range: tuple[float, float]  # of the middle 95% of the labels
     fits: dict[str, float]  # prior: held-out log-likelihood per label, in nats
     prior: Prior  # the best of them, fitted to all labels
-    prior_code: str  # how to make it
+    prior_code: str  # code that builds it
     sigma: float
-    measured: bool  # whether sigma comes from residuals
-    pull: float | None  # what of a label's distance to the mean the model misses
+    measured: bool  # sigma comes from residuals
+    pull: float | None  # share of a label's distance to the mean that the model misses
     regions: tuple[Region, ...]
-    rmse: tuple[float, float]  # expected with least squares, and balanced
-    balanced_rmse: tuple[float, float]  # the same, every range counting alike
-    center: float  # the labels' mean and standard deviation, and the prior of standardised labels
+    rmse: tuple[float, float]  # expected with the plain and the balanced loss
+    balanced_rmse: tuple[float, float]  # the same, with equal weight for every range
+    center: float  # mean and standard deviation of the labels, prior of the standardised labels
     scale: float
     shape: Prior
 
     @property
     def stretch(self) -> float:
-        """The largest of the regions that have labels."""
+        """Return the largest stretch of the regions that have labels."""
         return max(region.stretch for region in self.regions if region.share > 0)
 
     @property
     def advice(self) -> str:
         if self.imbalance < 2 and not self.empty:
-            return "The labels are nearly even: there is little to balance. Use the plain loss."
+            return "The labels are nearly uniform: there is little to balance. Use the plain loss."
         moved = [abs(region.shift) for region in self.regions if region.share > 0]
         if max(moved) < LITTLE * self.sigma:
             return (
-                "The noise is small against the spread of the labels: a balanced loss will hardly "
-                "move a prediction. Use the plain loss."
+                "The noise is small compared with the spread of the labels: a balanced loss hardly "
+                "moves a prediction. Use the plain loss."
             )
         if self.stretch > MUCH:
             return (
                 "The noise is as large as the spread of the labels: full balancing stretches "
-                "predictions far. Temper it (power=0.5, or strength=0.5), or take a smaller sigma, "
+                "predictions far. Temper it (power=0.5, or strength=0.5), or use a smaller sigma, "
                 "and choose on validation data."
             )
         return "Balancing can help where labels are rare. Choose sigma on validation data."
@@ -91,20 +91,20 @@ class Diagnosis:
             "",
             "Prior (held-out log-likelihood per label, higher is better):",
             *(f"  {name:<14} {value:8.3f}" for name, value in self.fits.items()),
-            f"  take {self.prior_code}",
+            f"  use {self.prior_code}",
             "",
             self._about_sigma(),
-            "What balancing with it does to predictions: how far those of the middle of a range "
-            "move, and the stretch (v + sigma^2) / v:",
+            "Effect of balancing with this sigma: how far a prediction in the middle of a range "
+            "moves, and the stretch (v + sigma^2) / v:",
             *(
                 f"  {r.low:10.4g} to {r.high:10.4g}  {r.share:6.1%} of the labels   moved by "
                 f"{r.shift:+10.4g}   stretched by {r.stretch:.2f}"
                 for r in self.regions
             ),
             "",
-            "If all errors are such noise, then from the plain to the balanced loss the RMSE goes "
+            "If all errors are such noise, the balanced loss changes the RMSE "
             f"from {self.rmse[0]:.4g} to {self.rmse[1]:.4g},",
-            "because most test labels are frequent ones; with every range counting alike it goes "
+            "because most test labels are frequent; with equal weight for every range it changes "
             f"from {self.balanced_rmse[0]:.4g} to {self.balanced_rmse[1]:.4g}.",
             self.advice,
         ]
@@ -120,9 +120,10 @@ class Diagnosis:
         pulled = "" if self.pull is None else pulled
         return f"Sigma: start from {self.sigma:.4g}, the RMSE of the plain model.{pulled}"
 
-    def draw(self, path: str | Path | BinaryIO, form: str | None = None) -> None:
-        """A figure: the labels with the prior, and the stretch along them. form: png, pdf, svg;
-        None: what the path's ending says.
+    def plot(self, path: str | Path | BinaryIO, form: str | None = None) -> None:
+        """Plot the labels with the prior, and the stretch along them.
+
+        form: png, pdf or svg; None: by the suffix of the path.
         """
         from matplotlib.figure import Figure
 
@@ -138,13 +139,15 @@ class Diagnosis:
         bottom.plot(grid, stretch_of(self.shape, sigma, standardised)[1], color="#d55e00")
         bottom.axhline(1, color="#999999", linewidth=0.8)
         bottom.set(xlabel="label", ylabel="stretch", ylim=(0, None))
-        bottom.set_title(f"What balancing with sigma {self.sigma:.3g} does to predictions")
+        bottom.set_title(f"Stretch of predictions by balancing with sigma {self.sigma:.3g}")
         figure.savefig(path, dpi=120, format=form)  # pyright: ignore[reportArgumentType]
 
 
 def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis:
-    """labels (N,) of the training set; residuals (N',), label minus prediction of a plain model,
-    best on held-out data. With N' = N they are taken as those of the labels, in their order.
+    """Diagnose labels (N,) of the training set.
+
+    residuals (N',): label minus prediction of a plain model, best on held-out data. With N' = N
+    they belong to the labels, in the same order.
 
     Example:
         >>> print(diagnose(train_ages))
@@ -152,12 +155,12 @@ def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis
     y = _numbers(labels, "labels")
     if len(y) < FEWEST:
         raise ValueError(
-            f"expected at least {FEWEST} labels, got {len(y)}: fewer say nothing about rare ones"
+            f"expected at least {FEWEST} labels, got {len(y)}; fewer do not show the tails"
         )
     if np.ptp(y) == 0:
         raise ValueError(f"all {len(y)} labels are {y[0]:g}: there is nothing to balance")
     center, scale = (float(x[0]) for x in standard(y[:, None], np.ones(len(y))))
-    z = (y - center) / scale  # what is computed does not depend on the unit
+    z = (y - center) / scale  # the results do not depend on the unit
     sigma, measured, pull = 0.5, residuals is not None, None
     if residuals is not None:
         r = _numbers(residuals, "residuals") / scale
@@ -204,7 +207,7 @@ def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis
 
 
 def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
-    """(N,) finite numbers, or an error that says which are not."""
+    """Return (N,) finite numbers, or raise an error that names the others."""
     if isinstance(values, np.ma.MaskedArray):
         values = np.ma.filled(values.astype(np.float64), np.nan)
     if isinstance(values, torch.Tensor):
@@ -221,7 +224,7 @@ def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
     found = found.reshape(-1, 1) if found.ndim < 2 else found.reshape(len(found), -1)
     if found.shape[1] != 1:
         raise ValueError(
-            f"expected one label dimension, got {found.shape[1]}; diagnose each column by itself"
+            f"expected one label dimension, got {found.shape[1]}; diagnose each column separately"
         )
     if not np.isfinite(found).all():
         bad = np.flatnonzero(~np.isfinite(found[:, 0]))

@@ -1,4 +1,4 @@
-"""The priors that `diagnose` tries, and how well each foretells labels that it was not fitted to.
+"""Candidate priors of `diagnose`, and their log-likelihood on held-out labels.
 
 N: labels.
 """
@@ -22,12 +22,12 @@ def _bins(count: int) -> Fit:
     def fit(y: NDArray) -> tuple[Density, Prior]:
         edges = np.linspace(y.min(), y.max(), count + 1)
         counts, _ = np.histogram(y, edges)
-        share = (counts + 0.5) / (counts + 0.5).sum()  # none is impossible
+        share = (counts + 0.5) / (counts + 0.5).sum()  # no bin has probability zero
         width = edges[1] - edges[0]
 
         def log_density(x: NDArray) -> NDArray:
-            place = np.clip(((x - edges[0]) / width).astype(int), 0, count - 1)
-            return np.log(share[place] / width)
+            index = np.clip(((x - edges[0]) / width).astype(int), 0, count - 1)
+            return np.log(share[index] / width)
 
         return log_density, Bins.fit(y, edges)
 
@@ -36,7 +36,7 @@ def _bins(count: int) -> Fit:
 
 def _mixture(components: int) -> Fit:
     def fit(y: NDArray) -> tuple[Density, Prior]:
-        with warnings.catch_warnings():  # a mixture that stops early is a prior all the same
+        with warnings.catch_warnings():  # a mixture that has not converged is still a prior
             warnings.simplefilter("ignore")
             prior = GaussianMixture.fit(y, components, regularisation=1e-4)
         return lambda x: prior.log_prob(torch.from_numpy(x)[:, None]).numpy(), prior
@@ -69,8 +69,8 @@ CANDIDATES: dict[str, tuple[Fit, str]] = {
 
 
 def spread(y: NDArray) -> NDArray:
-    """Labels that repeat (whole years, say) are spread evenly over the gap between two: a density
-    would find each of them infinitely likely.
+    """Spread repeated labels (such as whole years) evenly over the gap between neighbours, because
+    a density at a repeated value has no bound.
     """
     distinct = np.unique(y)
     if len(distinct) > len(y) / 2:
@@ -80,7 +80,7 @@ def spread(y: NDArray) -> NDArray:
 
 
 def held_out(fit: Fit, y: NDArray) -> float:
-    """The mean log-density of labels that a prior was not fitted to."""
+    """Return the cross-validated mean log-density."""
     y = spread(y)
     fold = np.random.default_rng(0).permutation(len(y)) % FOLDS
     parts = [fit(y[fold != k])[0](y[fold == k]).sum() for k in range(FOLDS)]

@@ -1,5 +1,5 @@
-"""What Theorem 1 does to predictions: how far it moves and stretches them along the labels, and
-what errors that leaves if all of them are Gaussian noise.
+"""Effect of Theorem 1 on predictions: how far it moves and stretches them, and the errors that
+remain if all errors are Gaussian noise.
 
 N: labels.
 """
@@ -15,13 +15,13 @@ from ..priors import Prior, log_evidence_slopes
 
 RANGES = 20  # equally wide ranges in which labels are counted and errors are averaged
 REGIONS = 5  # of the text and of the figure
-DRAWS = 20_000  # of labels with noise
+SAMPLES = 20_000  # labels with noise
 
 
 @dataclass(frozen=True)
 class Region:
-    """A fifth of the label range: its ends, its share of the labels, and what balancing does to
-    predictions there: how far it moves that of the middle, and how much it stretches them.
+    """A fifth of the label range: its ends, its share of the labels, how far balancing moves a
+    prediction in its middle, and how much it stretches predictions there.
     """
 
     low: float
@@ -31,7 +31,7 @@ class Region:
     stretch: float
 
     def in_unit(self, center: float, scale: float) -> "Region":
-        """That of labels `center + scale z`, if this one is of labels z."""
+        """Convert a region of standardised labels z to labels `center + scale z`."""
         low, high = (center + scale * end for end in (self.low, self.high))
         return Region(low, high, self.share, scale * self.shift, self.stretch)
 
@@ -65,16 +65,16 @@ def regions_of(y: NDArray, prior: Prior, sigma: float) -> tuple[Region, ...]:
 
 
 def expected_errors(y: NDArray, prior: Prior, sigma: float, edges: NDArray) -> list[list[float]]:
-    """Root mean squared errors of m and of p, plain and with every range counting alike."""
+    """Return the RMSE of m and of p: over all samples, and with equal weight for every range."""
     rng = np.random.default_rng(0)
-    label = y[rng.integers(len(y), size=DRAWS)]
-    p = label + sigma * rng.normal(size=DRAWS)
+    label = y[rng.integers(len(y), size=SAMPLES)]
+    p = label + sigma * rng.normal(size=SAMPLES)
     m, _ = stretch_of(prior, sigma, p)
-    place = np.clip(np.searchsorted(edges, label, side="right") - 1, 0, RANGES - 1)
+    index = np.clip(np.searchsorted(edges, label, side="right") - 1, 0, RANGES - 1)
     plain, balanced = [], []
     for pred in (m, p):
         square = (pred - label) ** 2
         plain.append(float(np.sqrt(square.mean())))
-        means = [square[place == k].mean() for k in np.unique(place)]
+        means = [square[index == k].mean() for k in np.unique(index)]
         balanced.append(float(np.sqrt(np.mean(means))))
     return [plain, balanced]

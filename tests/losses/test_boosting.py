@@ -182,22 +182,22 @@ PLAIN = objective(Gaussian(), BINS)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: objective(Gaussian("auto"), BINS), "give it a number in the labels' unit"),
-        (lambda: objective(Gaussian(1.0, learn_sigma=True), BINS), "learns trees and no sigma"),
-        (lambda: objective(Gaussian(), Batch()), "a booster has no batches; use Bins.fit"),
-        (lambda: objective(Histogram(EDGES), BINS), "one number per label, Histogram needs"),
+        (lambda: objective(Gaussian("auto"), BINS), "give a number in units of the labels"),
+        (lambda: objective(Gaussian(1.0, learn_sigma=True), BINS), "cannot learn sigma"),
+        (lambda: objective(Gaussian(), Batch()), "A booster has no batches; use Bins.fit"),
+        (lambda: objective(Histogram(EDGES), BINS), "one number per label, but Histogram needs"),
         (lambda: objective(Gaussian(), None), "prior is a Prior, such as Bins.fit"),
         (lambda: objective(Gaussian(), BINS, learning_rate=0.0), r"in \(0, 1\], got 0.0"),
         (lambda: objective(Gaussian(), BINS, learning_rate="fast"), r"in \(0, 1\], got fast"),
         (lambda: objective(Gaussian(), BINS, strength=-1), "strength must be a number >= 0"),
         (lambda: objective(Gaussian(), BINS, strength="much"), "number >= 0, got much"),
-        (lambda: PLAIN([np.nan, 1], [0, 0]), r"rows \[0\] are not"),
+        (lambda: PLAIN([np.nan, 1], [0, 0]), r"samples \[0\] are not"),
         (lambda: PLAIN([0, 1, 2], [0, 0]), r"got \(3,\)"),
         (lambda: PLAIN(["a", "b"], [0, 0]), "labels must be numbers"),
         (lambda: PLAIN([], []), "expected labels and predictions, got none"),
-        (lambda: PLAIN([0, 1], [np.nan, 1]), "not finite: the training diverged"),
-        (lambda: PLAIN([0, 1], [0, 1], [1.0]), "a weight from 0 on for each of 2 rows"),
-        (lambda: PLAIN([0, 1], [0, 1], [1.0, -1.0]), "a weight from 0 on for each of 2 rows"),
+        (lambda: PLAIN([0, 1], [np.nan, 1]), "not finite: training diverged"),
+        (lambda: PLAIN([0, 1], [0, 1], [1.0]), "a weight >= 0 for each of 2 samples"),
+        (lambda: PLAIN([0, 1], [0, 1], [1.0, -1.0]), "a weight >= 0 for each of 2 samples"),
         (lambda: PLAIN([0, 1], [0, 1], [0.0, 0.0]), "all weights are zero"),
     ],
 )
@@ -212,6 +212,6 @@ def test_another_learning_rate_than_the_boosters_is_noticed():
     y = 100 + np.exp(x[:, 0])
     prior = Bins.fit(y, np.linspace(y.min(), y.max(), 21))
     f = objective(Gaussian(0.5), prior, learning_rate=0.1)
-    with pytest.raises(ValueError, match=r"learning rate seems to be 0.3, .* told 0.1"):
+    with pytest.raises(ValueError, match=r"learning rate seems to be 0.3, .* has 0.1"):
         lightgbm.LGBMRegressor(objective=f, learning_rate=0.3, n_jobs=1, verbose=-1).fit(x, y)
     lightgbm.LGBMRegressor(objective=f, learning_rate=0.1, n_jobs=1, verbose=-1).fit(x, y)

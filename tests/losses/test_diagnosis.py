@@ -60,8 +60,8 @@ def test_the_model_of_the_residuals_is_described():
 @pytest.mark.parametrize(
     ("labels", "residuals", "words"),
     [
-        (np.linspace(0, 1, 500), None, "nearly even"),
-        (NORMAL, np.full(5, 0.02), "hardly move a prediction"),
+        (np.linspace(0, 1, 500), None, "nearly uniform"),
+        (NORMAL, np.full(5, 0.02), "hardly moves a prediction"),
         (NORMAL, np.full(5, 2.0), "Temper it"),
         (NORMAL, np.full(5, 0.4), "Balancing can help"),
     ],
@@ -82,7 +82,7 @@ def test_neither_unit_nor_origin_matter(factor: float, shift: float):
 
 
 def test_a_figure_is_drawn(tmp_path: Path):
-    diagnose(WAITS).draw(tmp_path / "labels.png")
+    diagnose(WAITS).plot(tmp_path / "labels.png")
     assert (tmp_path / "labels.png").stat().st_size > 10_000
 
 
@@ -102,7 +102,7 @@ def test_a_figure_is_drawn(tmp_path: Path):
         (["a", "2"] * 30, None, "labels must be numbers; 30 are not, such as 'a'"),
         ([1.0], None, "expected at least 30 labels, got 1"),
         (5.0, None, "expected at least 30 labels, got 1"),
-        (range(12), None, "expected at least 30 labels, got 12: fewer say nothing about rare ones"),
+        (range(12), None, "expected at least 30 labels, got 12; fewer do not show the tails"),
         ([], None, "expected at least 30 labels, got 0"),
         (np.zeros((40, 3)), None, "expected one label dimension, got 3; diagnose each column"),
         ([[1, 2], [3]], None, "labels must be numbers; 2 are not"),
