@@ -3,9 +3,12 @@
 import difflib
 import errno
 import re
+from pathlib import Path
 
 from hydra.errors import HydraException, OverrideParseException
+from omegaconf.errors import ConfigAttributeError
 
+from engine import CONFIGS
 from engine.cli.help import choices
 from engine.cli.schema import TRAIN
 
@@ -38,6 +41,22 @@ def paragraph(error: BaseException) -> str:
         near = difflib.get_close_matches(unknown[1], [n for n in TRAIN if n != unknown[1]], 1)
         hint = f"; did you mean {near[0]}?" if near else "."
         return f"{text.splitlines()[0]} There is no such setting{hint}"
+    if comma := re.search(r"Ambiguous value for argument '([\w./@+]+)=(.*)'", text):
+        return (
+            f"{comma[1]}={comma[2]} has a comma. Add --multirun to run every value, or write one "
+            f"value in quotes, \"{comma[1]}='{comma[2]}'\", or a list, {comma[1]}=[{comma[2]}]."
+        )
+    if lost := re.search(r"Could not find '([\w./-]+)'", text):
+        path = Path(re.sub(r"^preset/.*/", "preset/", lost[1]))  # presets of each benchmark
+        folder = path if (CONFIGS / path).is_dir() else path.parent
+        group = path.parts[0]
+        known = sorted((CONFIGS / folder).glob("*.yaml")) or (CONFIGS / group).rglob("*.yaml")
+        names = ", ".join(str(one.relative_to(CONFIGS / group).with_suffix("")) for one in known)
+        return f"{group}={path.relative_to(group)}: no such choice; choose from {names}."
+    if gone := isinstance(error, ConfigAttributeError) and error.full_key:
+        return f"{gone} is missing. Give it a value instead of removing it (~{gone})."
+    if isinstance(error, TypeError) and (gone := re.search(r"missing .* argument.*: (.*)", text)):
+        return f"The setting {gone[1]} is missing ({text}). Give it a value instead of removing it."
     if isinstance(error, HydraException):
         return text.partition("\n")[0] or type(error).__name__
     if isinstance(error, OSError) and error.strerror:

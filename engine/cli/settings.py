@@ -49,6 +49,14 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         elif value != "???" and hint is not None and not fits(hint, value):
             near = nearest(value, re.findall(r"[\w-]+", words(hint)))
             problems.append(f"{key}: expected {words(hint)}; got {value!r}.{near}")
+    groups = ("trainer", "log") if script == "train" else ()
+    for group in groups:
+        given: Any = OmegaConf.load(CONFIGS / group / "default.yaml")
+        defaults |= {f"{group}.{name}": None for name in given}
+    for key in defaults.keys() - values.keys():
+        parent = values.get(key.rpartition(".")[0], {})
+        if not key.startswith(("defaults", "hydra")) and isinstance(parent, dict):
+            problems.append(f"{key} is missing. Give it a value instead of removing it (~{key}).")
     if script == "train":  # names that no setting has; configs/ may add names at the top level
         texts = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
         own = "\n".join(text for text in texts if "@package _global_" in text)
@@ -114,6 +122,12 @@ def check_targets(cfg: DictConfig) -> None:
         targets.find(plain["log"]["plot"], trust, "log.plot")
     except (ValueError, ImportError) as error:
         problems.append(f"log.plot: {str(error).removeprefix('log.plot: ')}")
+    if not problems:
+        loss = {key: value for key, value in plain["loss"].items() if key != "weights"}
+        try:  # values that only the class refuses, such as sigma=0
+            targets.make(loss.get("likelihood") or loss, trust)
+        except ValueError as error:
+            problems.append(f"loss: {error}")
     if problems:
         raise ValueError("\n".join(problems))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -88,7 +89,10 @@ def for_runs(cfg: DictConfig) -> list[str]:
         f"paths={'mini' if cfg.data == 'mini' else 'default'}",
         f"preset={cfg.preset or PRESETS[cfg.data]}",
         "log.progress=false",
-        *(f"++paths.{key}={value}" for key, value in paths.items()),
+        *(
+            f"++paths.{key}={QuotedString(str(value), Quote.single).with_quotes()}"
+            for key, value in paths.items()
+        ),
         *cfg.overrides,
     ]
 

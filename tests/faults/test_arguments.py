@@ -30,6 +30,12 @@ WRONG = {  # script and arguments: a word of the error
     "prepare_age source=imdb_wiki root=x pack=1000000": "4096",
     "report outputs=''": "outputs",
     "diagnose nowhere.csv": "no such file",
+    "train experiment=imdb_wiki/gai seed=0,1": "Add --multirun",
+    "train experiment=imdb_wiki": "imdb_wiki/bmc, ",
+    "train experiment=imdb_wiki/nope": "imdb_wiki/bmc, ",
+    "train experiment=imdb_wiki/gai preset=nope": "choose from laptop, official, paper",
+    "train experiment=imdb_wiki/gai ~dataset.csv": "Give it a value",
+    "table table=imdb_wiki ~seeds": "seeds is missing",
     "train experiment=imdb_wiki/gai name=\u00fc": "quotes",
 }
 

@@ -81,3 +81,15 @@ def test_wrong_names_are_refused():
         reproduce.stages(config("table=nonsense"))
     with pytest.raises(ValueError, match=r"paths: unknown imdb; choose from agedb, .*utkface"):
         reproduce.stages(config("paths.imdb=/x"))
+
+
+@pytest.mark.parametrize("name", ["a b,c", "it's", "x=[1]", "{a: b}", "back\\\\", "q\\'", "ü ~+"])
+def test_a_path_may_need_quotes(name: str, tmp_path: Path):
+    folder = tmp_path / name / "imdb_wiki"
+    folder.mkdir(parents=True)
+    (folder / "imdb_wiki.csv").touch()
+    cfg = config("table=[imdb_wiki]", "data=real")
+    cfg.paths.data = str(tmp_path / name)
+    made, skipped = reproduce.stages(cfg)
+    assert [stage.name for stage in made] == ["imdb_wiki"]
+    assert not skipped
