@@ -2,14 +2,20 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from datasets.io import store
 from datasets.io.files import MAX_PIXELS
 from engine.evaluation.evaluate import finished_run
 from engine.runs.folder import locked
 from engine.runs.run import run
+from engine.tables.reproduce import run_stages
+from losses import GaussianMixture
 from tests.engine.tiny import config
 
 STAGE2 = ("imdb_wiki/bmc", "features=cached", "features.views=1")
@@ -57,6 +63,29 @@ def test_a_pipe_is_refused(tmp_path: Path):
     os.mkfifo(tmp_path / "lock")
     with pytest.raises(ValueError, match=r"lock is a link or a pipe"), locked(tmp_path):
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.lmdb.partial", lambda folder: store.write(folder / "a.lmdb", [], "key", 16)),
+        ("reproduce.log", lambda folder: run_stages([], folder / "reproduce.log", Console())),
+    ],
+)
+def test_other_files_follow_no_link(name: str, write: Callable[[Path], Any], tmp_path: Path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(ValueError, match=rf"{name} is a link"):
+        write(tmp_path)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_mixture_follows_no_link(tmp_path: Path):
+    (tmp_path / "mine").write_text("mine")
+    for name in ("a.npz", "a.npz.part"):
+        (tmp_path / name).symlink_to(tmp_path / "mine")
+    GaussianMixture([1.0], [[0.0]], [[[1.0]]]).save(tmp_path / "a.npz")
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_limits_are_those_of_the_reader(outputs: Path, tmp_path: Path):
