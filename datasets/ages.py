@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from datasets.io.files import MAX_PIXELS, Progress, atomic_write, is_below, locate
+from datasets.io.files import MAX_PIXELS, Progress, atomic_write, first_outside, locate
 from datasets.io.images import ImageDataset
 from datasets.io.manifest import manifest
 
@@ -122,10 +122,11 @@ def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
                     raise ValueError(f"{where}: expected {len(header)} cells, got {len(cells)}.")
                 row = dict(zip(header, cells, strict=True))
                 path = row["path"] if root is None else _below(row["path"], root)
-                _check(where, row["age"], path, row.get("split"))
+                _check(where, row["age"], row.get("split"))
                 rows.append(Row(reader.line_num, float(row["age"]), path, row.get("split", "")))
             if not rows:
                 raise ValueError(f"{csv}: expected rows, got none.")
+            _check_paths(csv, [row.path for row in rows], [row.line for row in rows])
     except (UnicodeDecodeError, csv_format.Error) as error:
         got = f"a file of another kind ({type(error).__name__}). Make it with {PREPARE}."
         raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}") from None
@@ -140,7 +141,7 @@ def _below(path: str, root: Path) -> str:
     return path
 
 
-def _check(where: str, age: str, path: str, split: str | None) -> None:
+def _check(where: str, age: str, split: str | None) -> None:
     try:
         years = float(age)
     except ValueError:
@@ -149,8 +150,12 @@ def _check(where: str, age: str, path: str, split: str | None) -> None:
         raise ValueError(f"{where}: expected an age in 0..{MAX_AGE} years, got {age!r}.")
     if split is not None and split not in SPLITS:
         raise ValueError(f"{where}: expected split {' or '.join(SPLITS)}, got {split!r}.")
-    if not is_below(path):
-        raise ValueError(f"{where}: expected a path below the data folder, got {path!r}.")
+
+
+def _check_paths(csv: Path, paths: Sequence[str], lines: Sequence[int]) -> None:
+    if (i := first_outside(paths)) is not None:
+        where = f"{csv}, line {lines[i]}"
+        raise ValueError(f"{where}: expected a path below the data folder, got {paths[i]!r}.")
 
 
 def write_csv(
@@ -160,8 +165,9 @@ def write_csv(
     text = io.StringIO(newline="")
     writer = csv_format.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
+    _check_paths(csv, paths, range(2, len(paths) + 2))
     for line, (age, path, split) in enumerate(zip(ages, paths, splits, strict=True), start=2):
-        _check(f"{csv}, line {line}", str(age), path, split)
+        _check(f"{csv}, line {line}", str(age), split)
         writer.writerow((f"{age:g}", path, split))
     with atomic_write(csv) as file:
         file.write(text.getvalue().encode())

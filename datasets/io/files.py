@@ -89,11 +89,13 @@ def refuse_links(path: Path) -> None:
             raise ValueError(f"{found} is a link or a pipe; expected a file or folder. Remove it.")
 
 
-def is_below(path: str) -> bool:
-    """Whether a relative path stays in its folder, whatever that is; links are not followed."""
-    pure = PurePosixPath(path)
-    outside = pure.is_absolute() or ".." in pure.parts
-    return bool(path) and not outside and "\0" not in path
+def first_outside(paths: Iterable[str]) -> int | None:
+    """Return the index of the first path that is not a relative path below its folder, or None."""
+    for index, path in enumerate(paths):
+        pure = PurePosixPath(path)
+        if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts:
+            return index
+    return None
 
 
 def locate(

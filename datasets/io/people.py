@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from datasets.io.arrays import read_npy, read_npz
-from datasets.io.files import MAX_BYTES, is_below
+from datasets.io.files import MAX_BYTES, first_outside
 
 GENDERS = {"m": 0, "f": 1}
 UNKNOWN = 2
@@ -174,6 +174,7 @@ def _read(path: Path, max_bytes: int) -> dict[str, NDArray]:
     if names.ndim != 1 or names.dtype.kind not in "SU":
         raise ValueError(f"{path}: expected imgname (N,) of strings, got {names.dtype}.")
     names = names.astype(str)
-    if outside := [name for name in names.tolist() if not is_below(name)]:
-        raise ValueError(f"{path}: expected images below the folder, got imgname {outside[0]!r}.")
+    if (index := first_outside(names.tolist())) is not None:
+        given = str(names[index])
+        raise ValueError(f"{path}: expected images below the folder, got imgname {given!r}.")
     return raw | {"imgname": names}
