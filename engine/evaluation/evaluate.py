@@ -77,7 +77,7 @@ def write_results(loop: "Loop") -> None:
     """Evaluate the chosen epoch and write its predictions, figures and metrics.json."""
     cfg, log, folder = loop.cfg, loop.log, loop.folder
     best = folder / "checkpoints" / "best.pt"
-    build.read_state(loop.task, checkpoint.read(best, folder.name)["task"], best)
+    build.read_state(loop.task, checkpoint.read(best, loop.run)["task"], best)
     resampled = cfg.log.replicates > 0 and hasattr(loop.metrics, "resample")
     reports, predicted = {}, {}
     for split, loader in loop.evaluations.items():
@@ -145,7 +145,7 @@ def finished_run(
     cfg: Any = runs.read_config(folder, trust)
     limits = {"max_pixels": max_pixels, "max_bytes": max_bytes}
     cfg.dataset.update({key: value for key, value in limits.items() if key in cfg.dataset})
-    name, changed = identity.compare(folder, cfg)
+    changed = identity.compare(folder, cfg)
     if changed:
         print_message(f"{folder}: {changed} changed since this run; its metrics can differ.")
     cfg.features = {"mode": "none"}  # evaluate on images, not on cached features
@@ -160,7 +160,8 @@ def finished_run(
         )
     task = build.task(cfg, labels, backbone, counts)
     weights = folder / "checkpoints" / f"{which}.pt"
-    build.read_state(task, checkpoint.read(weights, name)["task"], weights)
+    run = f"{cfg.name}/{cfg.preset}/seed{cfg.seed}"
+    build.read_state(task, checkpoint.read(weights, run)["task"], weights)
     return cfg, task.eval(), targets.make(cfg.metrics, trust, train_labels=labels)
 
 

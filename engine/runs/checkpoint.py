@@ -19,9 +19,9 @@ AGAIN = "If it belongs to this run, rerun=true trains it again."
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Save <run folder>/checkpoints/<name>; on failure the previous one is kept."""
+    """Save the content; on failure the previous checkpoint is kept."""
     buffer = io.BytesIO()
-    torch.save({"format": FORMAT, "run": path.parents[1].name, **content}, buffer)
+    torch.save({"format": FORMAT, **content}, buffer)
     with atomic_write(path) as file:
         file.write(buffer.getbuffer())
 
@@ -29,7 +29,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 def read(path: Path, run: str | None = None) -> dict[str, Any]:
     """Return a checkpoint that `write` wrote; anything else is an error that names the file.
 
-    run: the name of the run folder that it must be of.
+    run: the row, preset and seed that it must be of.
     """
     try:
         content = read_plain(path)

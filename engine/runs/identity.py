@@ -58,19 +58,17 @@ def parts(cfg: DictConfig, stage1: str | None = None) -> dict[str, str]:
     }
 
 
-def compare(folder: Path, cfg: DictConfig) -> tuple[str | None, str]:
-    """Return the name under which a run was trained, None if its folder does not state it, and
-    which of its files and images have changed since, e.g. "files and images"."""
+def compare(folder: Path, cfg: DictConfig) -> str:
+    """Return which files of a run have changed since it was trained, e.g. "files and images"."""
     try:
         known = records.read(folder / FILE, "Remove it to evaluate the run without it.")
     except FileNotFoundError:
-        return None, ""
+        return ""
     plain = targets.plain(cfg)
     images = fingerprint(plain["dataset"], plain["images"] == "content")
     used = {key: value for key, value in plain.items() if key not in EXCLUDED}
     found = {"files": digest(files_of(used)), "images": digest(images)}
-    changed = " and ".join(part for part in found if known.get(part) != found[part])
-    return f"seed{cfg.seed}-{digest(known)[:10]}", changed
+    return " and ".join(part for part in found if known.get(part) != found[part])
 
 
 def code(folders: Iterable[str], names: Iterable[str]) -> str:

@@ -68,6 +68,7 @@ class Loop:
 
     def __init__(self, fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None):
         self.fabric, self.cfg, self.folder = fabric, cfg, folder
+        self.run = f"{cfg.name}/{cfg.preset}/seed{cfg.seed}"  # equal weights have equal digests
         trainer, rank, world = cfg.trainer, fabric.global_rank, fabric.world_size
         # Settings of every step; a lookup in the config takes longer than a small step.
         self.log_every, self.save_every = cfg.log.every, trainer.checkpoint_every
@@ -196,7 +197,7 @@ class Loop:
         if last or (score is not None and (best is None or sign * score < sign * best)):
             self.best = {"score": score, "epoch": self.epoch}
             state = {k: v for k, v in self.task.state_dict().items() if k not in self.constant}
-            content = {"task": state, **self.best}
+            content = {"run": self.run, "task": state, **self.best}
             if self.fabric.is_global_zero:
                 checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
 
@@ -205,6 +206,7 @@ class Loop:
         now = time.perf_counter()
         self.seconds, self.clock = self.seconds + now - self.clock, now
         content = {
+            "run": self.run,
             "task": {k: v for k, v in self.task.state_dict().items() if k not in self.constant},
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
@@ -227,7 +229,7 @@ class Loop:
         if self.cfg.resume == "never" or not (given or last.exists()):
             self.log = Log(self.folder, rank == 0)
             return
-        content = checkpoint.read(path, None if given else self.folder.name)
+        content = checkpoint.read(path, None if given else self.run)
         build.read_state(self.task, content["task"], path)
         self.optimizer.load_state_dict(content["optimizer"])
         self.scheduler.load_state_dict(content["scheduler"])

@@ -121,12 +121,8 @@ def test_a_checkpoint_of_another_seed_is_refused(name: str, faces: Path, tmp_pat
         for s in (0, 1)
     )
     shutil.copy(other / "checkpoints" / f"{name}.pt", one / "checkpoints")
-    with pytest.raises(
-        ValueError, match=rf"{name}\.pt: a checkpoint of {other.name}, not of seed0"
-    ):
+    with pytest.raises(ValueError, match=rf"{name}\.pt: a checkpoint of .*seed1, not of .*seed0"):
         finished_run(one, name, ["tests"])
     (one / "metrics.json").unlink()
-    with pytest.raises(
-        ValueError, match=rf"{name}\.pt: a checkpoint of {other.name}, not of seed0"
-    ):
+    with pytest.raises(ValueError, match=rf"{name}\.pt: a checkpoint of .*seed1, not of .*seed0"):
         run(config(faces, tmp_path))
