@@ -1,5 +1,6 @@
 """The wheel brings one name, and leaves Hugging Face's `datasets` and others' `metrics` alone."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -76,7 +77,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def use(python: Path, code: str, cwd: Path) -> None:
-    done = subprocess.run([python, "-c", code], cwd=cwd, capture_output=True, text=True)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([python, "-c", code], cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

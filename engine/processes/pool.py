@@ -51,8 +51,8 @@ def side_by_side(
             started = list(pool._processes.values())
             for worker in started:
                 worker.terminate()
-            wait(futures, PATIENCE)
-            for worker in started:
+            for worker in started:  # one that has ended breaks the pool; the others tidy up
+                worker.join(PATIENCE)
                 worker.kill()
             if isinstance(error, BrokenProcessPool):
                 raise RuntimeError(

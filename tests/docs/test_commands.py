@@ -56,4 +56,4 @@ def test_the_folder_of_a_dataset_has_one_setting():
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             assert compose(name, [more, "paths.imdb_wiki=/x"]).dataset.root == "/x"
     with initialize_config_dir(str(CONFIGS / "reproduce"), version_base="1.3"):
-        assert "++paths.imdb_wiki=/x" in for_runs(compose("default", ["++paths.imdb_wiki=/x"]))
+        assert "++paths.imdb_wiki='/x'" in for_runs(compose("default", ["++paths.imdb_wiki=/x"]))
