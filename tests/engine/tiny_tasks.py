@@ -39,11 +39,11 @@ def end(report: Callable[[Any], None]) -> None:
 
 
 def write_slowly(path: Path, report: Callable[[Any], None]) -> None:
-    path.write_text("half")
-    try:
+    try:  # also a signal within the write leaves no file
+        path.write_text("half")
         time.sleep(60)
     finally:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def fail_after(path: Path, report: Callable[[Any], None]) -> None:
