@@ -81,6 +81,8 @@ def _stop(number: int, frame: Any) -> None:
 
 
 def _run(i: int, task: Task) -> Any:
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:  # stopped between two tasks
+        os._exit(1)
     try:
         return task(lambda report: _reports.put((i, report)))
     except SystemExit as error:  # the executor would go on with the next task
