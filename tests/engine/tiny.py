@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from engine import CONFIGS
-from engine.runs.run import composed, run
+from engine.runs.run import composed
 from models.depth import DenseRegressor
 from models.regressor import Head, Regressor, Smoothing
 
@@ -162,12 +162,6 @@ def tiny(faces: Path, outputs: Path) -> list[str]:
         "trainer.epochs=1",
         "trainer.batch_size=24",
     ]
-
-
-def train(data: Path, outputs: Path, experiment: str, *overrides: str) -> None:
-    """What a process does that may be killed."""
-    torch.set_num_threads(1)
-    run(config(data, outputs, experiment, *overrides))
 
 
 class TinyRegularizer(nn.Module):

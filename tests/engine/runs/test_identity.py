@@ -1,9 +1,7 @@
 """Whatever can change a number changes the identity of a run; nothing else does."""
 
-import re
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -149,52 +147,6 @@ def test_a_change_reruns_and_logs_why(changed: str, tmp_path: Path, monkeypatch,
     expected = f"rerun, because {changed} changed since {Path(first['folder']).name}"
     assert expected in capsys.readouterr().err
     assert (again["metrics"] == first["metrics"]) == (changed == "code")
-
-
-DAMAGES = ["", '{"metrics": {"te', "null", "{}", "[]", '{"metrics": 3}', "checksum"]
-
-
-@pytest.mark.parametrize("text", DAMAGES)
-def test_a_damaged_metrics_file_is_repaired_as_the_message_says(text, faces: Path, tmp_path: Path):
-    cfg = config(faces, tmp_path)
-    first = run(cfg)
-    path = Path(first["folder"]) / "metrics.json"
-    if text == "checksum":
-        text = re.sub(r'("test/bmae": )\d', r"\g<1>9", path.read_text())
-        assert text != path.read_text()
-    path.write_text(text)
-    with pytest.raises(ValueError, match=r"metrics\.json: .*rerun=true.*or remove"):
-        run(cfg)
-    cfg.rerun = True
-    assert run(cfg)["metrics"] == first["metrics"]
-    cfg.rerun = False
-    path.unlink()
-    assert run(cfg)["metrics"] == first["metrics"]
-
-
-def change_a_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    with zipfile.ZipFile(path) as archive:
-        member = next(m for m in archive.infolist() if m.filename.endswith("/data/0"))
-    data[member.header_offset + 200] ^= 64  # inside the first tensor: a header has 64 bytes or so
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [(change_a_byte, r"best\.pt: .*rerun=true"), (Path.unlink, r"best\.pt is missing.*rerun=true")],
-)
-def test_a_damaged_best_checkpoint(damage, message: str, faces: Path, tmp_path: Path):
-    """torch itself reads a changed byte as if nothing had happened."""
-    cfg = config(faces, tmp_path)
-    first = run(cfg)
-    folder = Path(first["folder"])
-    (folder / "metrics.json").unlink()
-    damage(folder / "checkpoints" / "best.pt")
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        run(cfg)
-    cfg.rerun = True
-    assert run(cfg)["metrics"] == first["metrics"]
 
 
 def test_a_diverged_run_is_remembered(faces: Path, tmp_path: Path):
