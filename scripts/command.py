@@ -5,6 +5,7 @@ A script finds this file because Python puts the script's folder on the path.
 """
 
 import os
+import pkgutil
 import signal
 import sys
 import traceback
@@ -13,7 +14,6 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig
 
 ROOT = str(Path(__file__).resolve().parents[1])
@@ -36,28 +36,24 @@ class JobFailed(RuntimeError):
         failures.append(message)
 
 
-def command(
-    config: str, free: str = ""
-) -> Callable[[Callable[[DictConfig], Any]], Callable[..., Any]]:
-    """Decorate main(cfg): without arguments it reads configs/<config>.yaml and the command line.
+def command(config: str, target: str | Callable[..., Any], free: str = "") -> Callable[..., Any]:
+    """Return main(cfg), which checks the settings and calls `target`, a function or its name.
+    Without a config it reads configs/<config>.yaml and the command line.
 
+    A name is imported after the settings are checked, so help and errors are fast.
     free: the group whose settings need not be in that file.
     """
 
-    def decorate(main: Callable[[DictConfig], Any]) -> Callable[..., Any]:
-        @wraps(main)
-        def run(cfg: DictConfig | None = None) -> Any:
-            if cfg is None:
-                return from_command_line(run, config, free)
-            if config != "train":  # engine.runs.run checks the configs that it runs
-                from engine.cli import settings
+    def main(cfg: DictConfig | None = None) -> Any:
+        if cfg is None:
+            return from_command_line(main, config, free)
+        if config != "train":  # engine.runs.run checks the configs that it runs
+            from engine.cli import settings
 
-                settings.check(cfg, config)
-            return main(cfg)
+            settings.check(cfg, config)
+        return (pkgutil.resolve_name(target) if isinstance(target, str) else target)(cfg)
 
-        return run
-
-    return decorate
+    return main
 
 
 def from_command_line(main: Callable[..., Any], config: str, free: str) -> Any:
@@ -65,8 +61,10 @@ def from_command_line(main: Callable[..., Any], config: str, free: str) -> Any:
     if {"-h", "--help"} & set(sys.argv[1:]):
         from engine.cli import help
 
-        print(help.text(sys.modules[main.__module__].__doc__ or "", config))
+        print(help.text(sys.modules["__main__"].__doc__ or "", config))
         return None
+    import hydra
+
     path = Path(ROOT, "configs", config)
     caller, full = os.getpid(), os.environ.get(FULL) == "1"
     start = hydra.main(version_base="1.3", config_path=str(path.parent), config_name=path.name)

@@ -12,21 +12,21 @@ import sys
 import time
 from pathlib import Path
 
-import torch
 from command import command
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
-from rich.console import Console
-from rich.table import Table
-
-from engine import ROOT
-from engine.runs import provenance
-from scripts.released.clones import commit
-from scripts.released.compare import COLUMNS, compare, publish
 
 
-@command("compare_released")
-def main(cfg: DictConfig) -> None:
+def compare_all(cfg: DictConfig) -> None:
+    import torch
+    from hydra.core.global_hydra import GlobalHydra
+    from rich.console import Console
+    from rich.table import Table
+
+    from engine import ROOT
+    from engine.runs import provenance
+    from scripts.released.clones import commit
+    from scripts.released.compare import COLUMNS, compare, publish
+
     GlobalHydra.instance().clear()  # the comparisons compose configs
     torch.manual_seed(0)
     start = time.perf_counter()
@@ -48,6 +48,8 @@ def main(cfg: DictConfig) -> None:
     if wrong:
         raise SystemExit(1)
 
+
+main = command("compare_released", compare_all)
 
 if __name__ == "__main__":
     main()

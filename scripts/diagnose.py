@@ -10,13 +10,12 @@ from pathlib import Path
 from command import command
 from omegaconf import DictConfig
 
-from datasets.io.columns import numbers
-from datasets.io.files import atomic_write
-from losses import diagnose
 
+def report(cfg: DictConfig) -> None:
+    from datasets.io.columns import numbers
+    from datasets.io.files import atomic_write
+    from losses import diagnose
 
-@command("diagnose")
-def main(cfg: DictConfig) -> None:
     if cfg.labels is None:
         raise SystemExit("Give a file of labels: python scripts/diagnose.py labels.csv")
     path = Path(cfg.labels)
@@ -38,6 +37,8 @@ def positional(arguments: list[str]) -> list[str]:
     """Replace a bare file name by labels=<file>."""
     return [a if "=" in a or a.startswith("-") else f"labels='{a}'" for a in arguments]
 
+
+main = command("diagnose", report)
 
 if __name__ == "__main__":
     sys.argv[1:] = positional(sys.argv[1:])

@@ -3,16 +3,16 @@
 from pathlib import Path
 
 from command import command
-from lightning_fabric import Fabric
 from omegaconf import DictConfig
 
-from datasets.io.files import writable
-from engine.evaluation import evaluate
-from engine.runs import records
 
+def print_metrics(cfg: DictConfig) -> None:
+    from lightning_fabric import Fabric
 
-@command("evaluate")
-def main(cfg: DictConfig) -> None:
+    from datasets.io.files import writable
+    from engine.evaluation import evaluate
+    from engine.runs import records
+
     if (cfg.run is None) == (cfg.released is None):
         raise ValueError("Give either run=<folder> or released=<file>; see configs/evaluate.yaml.")
     if cfg.run is not None:
@@ -32,6 +32,8 @@ def main(cfg: DictConfig) -> None:
         print(f"{cfg.split}/{key:<14} {value:.4f}")
     records.write(folder / name, report)
 
+
+main = command("evaluate", print_metrics)
 
 if __name__ == "__main__":
     main()

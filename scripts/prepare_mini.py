@@ -2,15 +2,8 @@
 configs/prepare_mini.yaml."""
 
 from command import command
-from omegaconf import DictConfig
 
-from engine.benchmarks.mini import generate
-
-
-@command("prepare_mini")
-def main(cfg: DictConfig) -> None:
-    generate(cfg)
-
+main = command("prepare_mini", "engine.benchmarks.mini.generate")
 
 if __name__ == "__main__":
     main()

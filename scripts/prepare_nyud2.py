@@ -2,15 +2,8 @@
 also the files themselves (configs/prepare_nyud2.yaml)."""
 
 from command import command
-from omegaconf import DictConfig
 
-from engine.benchmarks import prepare
-
-
-@command("prepare_nyud2")
-def main(cfg: DictConfig) -> None:
-    prepare.depth(cfg)
-
+main = command("prepare_nyud2", "engine.benchmarks.prepare.depth")
 
 if __name__ == "__main__":
     main()

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-import numpy as np
 from command import command
 from omegaconf import DictConfig
 
-from datasets.io.files import atomic_write
-from models.smpl_pickle import read_pickle
 
+def convert(cfg: DictConfig) -> None:
+    import numpy as np
 
-@command("prepare_smpl")
-def main(cfg: DictConfig) -> None:
+    from datasets.io.files import atomic_write
+    from models.smpl_pickle import read_pickle
+
     for gender, source in cfg.files.items():
         if source is None:
             continue
@@ -22,6 +22,8 @@ def main(cfg: DictConfig) -> None:
             np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
         print(f"{target}: {len(arrays['v_template'])} vertices, from {source}")
 
+
+main = command("prepare_smpl", convert)
 
 if __name__ == "__main__":
     main()

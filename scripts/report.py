@@ -5,12 +5,11 @@ from pathlib import Path
 from command import command
 from omegaconf import DictConfig
 
-from engine import RESULTS
-from engine.tables.report import forest, render, summary
 
+def write(cfg: DictConfig) -> None:
+    from engine import RESULTS
+    from engine.tables.report import forest, render, summary
 
-@command("report")
-def main(cfg: DictConfig) -> None:
     outputs = Path(cfg.outputs)
     if cfg.own and not outputs.is_dir():
         print(f"{outputs}: no such folder, so the report shows results/ alone.")
@@ -20,6 +19,8 @@ def main(cfg: DictConfig) -> None:
     for path in render.write(outputs, cfg.own):
         print(path)
 
+
+main = command("report", write)
 
 if __name__ == "__main__":
     main()

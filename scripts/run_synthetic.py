@@ -1,15 +1,8 @@
 """Reproduce the paper's synthetic table and figures: see configs/synthetic.yaml."""
 
 from command import command
-from omegaconf import DictConfig
 
-from engine.benchmarks.synthetic import reproduce
-
-
-@command("synthetic")
-def main(cfg: DictConfig) -> None:
-    reproduce(cfg)
-
+main = command("synthetic", "engine.benchmarks.synthetic.reproduce")
 
 if __name__ == "__main__":
     main()

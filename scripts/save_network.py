@@ -5,15 +5,16 @@ from pathlib import Path
 from command import command
 from omegaconf import DictConfig
 
-from engine.benchmarks.bodies.network import save
 
+def save_network(cfg: DictConfig) -> None:
+    from engine.benchmarks.bodies.network import save
 
-@command("save_network")
-def main(cfg: DictConfig) -> None:
     path = Path(cfg.output)
     save(Path(cfg.run), path)
     print(f"{path}: {path.stat().st_size / 2**20:.1f} MB")
 
+
+main = command("save_network", save_network)
 
 if __name__ == "__main__":
     main()

@@ -3,58 +3,47 @@
 python scripts/search_losses.py settings=3500 seeds=[0,1,2]
 """
 
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from command import command
 from omegaconf import DictConfig
 
-from datasets.io.files import atomic_write
-from engine import RESULTS
-from engine.runs import identity, provenance
-from engine.speed.search import TOLERANCE, search
 
+def search_losses(cfg: DictConfig) -> None:
+    from engine import RESULTS
+    from engine.runs import identity, provenance, records
+    from engine.speed.search import TOLERANCE, search
 
-def found_before(settings: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Search with one seed, or read its result: an interrupted search resumes at the next seed."""
-    key = {"code": identity.code(("losses", "engine/speed"), []), "settings": settings}
-    path = folder / f"{seed}.json"
-    if path.is_file():
-        part = json.loads(path.read_text())
-        if {name: part.get(name) for name in key} == key:
-            return part
-    found = search(settings, seed, progress=True)
-    with atomic_write(path) as file:
-        file.write(json.dumps({**found, **key}).encode())
-    return found
-
-
-@command("search_losses")
-def main(cfg: DictConfig) -> None:
-    folder = Path(cfg.folder)
-    runs = [found_before(cfg.settings, seed, folder / "search_losses") for seed in cfg.seeds]
+    folder, runs = Path(cfg.folder), []
+    key = {"code": identity.code(("losses", "engine/speed"), []), "settings": cfg.settings}
+    for seed in cfg.seeds:  # an interrupted search resumes at the next seed
+        path = folder / "search_losses" / f"{seed}.json"
+        found = records.read(path, f"Remove {path}.") if path.is_file() else {}
+        if any(found.get(name) != value for name, value in key.items()):
+            found = {**search(cfg.settings, seed, progress=True), **key}
+            records.write(path, found)
+        runs.append(found)
     worst = max(runs, key=lambda run: run["worst"])
-    found = {
-        key: sum(run[key] for run in runs) for key in ("settings", "tables", "far", "cancelled")
-    }
+    sums = ("settings", "tables", "far", "cancelled")
+    report = {name: sum(run[name] for run in runs) for name in sums}
     pairs = sum((Counter(run["pairs"]) for run in runs), Counter())
-    report = {**found, "worst": worst["worst"], "where": worst["where"], "pairs": dict(pairs)}
     for name, count in sorted(pairs.items()):
         print(f"{count:6d}  {name}")
     print(
-        f"{found['settings']} settings. {found['tables']} read a table, {found['far']} have far "
-        f"samples, in {found['cancelled']} gradients cancel.\n"
-        f"The largest difference is {worst['worst']:.2e} ({worst['where']})."
+        "{settings} settings. {tables} read a table, {far} have far samples, in {cancelled} "
+        "gradients cancel.".format_map(report)
     )
-    meta = {**provenance.meta(), "tolerance": TOLERANCE, "seeds": list(cfg.seeds)}
+    print(f"The largest difference is {worst['worst']:.2e} ({worst['where']}).")
+    report |= {"worst": worst["worst"], "where": worst["where"], "pairs": dict(pairs)}
+    report["meta"] = {**provenance.meta(), "tolerance": TOLERANCE, "seeds": list(cfg.seeds)}
     for target in (folder, RESULTS) if cfg.publish else (folder,):
-        with atomic_write(target / "search_losses.json") as file:
-            file.write(json.dumps({**report, "meta": meta}, indent=1).encode() + b"\n")
+        records.write(target / "search_losses.json", report)
     if not worst["worst"] <= TOLERANCE:
         raise SystemExit(f"A fast loss differs by more than {TOLERANCE} of the largest gradient.")
 
+
+main = command("search_losses", search_losses)
 
 if __name__ == "__main__":
     main()

@@ -9,13 +9,6 @@ from pathlib import Path
 
 from command import command
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-
-from engine import RESULTS
-from engine.benchmarks import tabular
-from engine.runs import provenance
-from engine.tables import plots
-from engine.tables.table import show, write
 
 
 def files(cfg: DictConfig) -> list[Path]:
@@ -32,8 +25,15 @@ def files(cfg: DictConfig) -> list[Path]:
     return [found[name] for name in wanted]
 
 
-@command("tabular")
-def main(cfg: DictConfig) -> None:
+def compare(cfg: DictConfig) -> None:
+    from rich.console import Console
+
+    from engine import RESULTS
+    from engine.benchmarks import tabular
+    from engine.runs import provenance
+    from engine.tables import plots
+    from engine.tables.table import show, write
+
     start, paths = time.perf_counter(), files(cfg)
     workers = (os.cpu_count() or 1) if cfg.workers == "auto" else int(cfg.workers)
     found = tabular.run_all(paths, cfg, workers, Console(stderr=True).print)
@@ -49,6 +49,8 @@ def main(cfg: DictConfig) -> None:
         plots.save(tabular.figures(found), folder / "figures", "tabular")
     show(table, f"{len(found)} tables, errors in standard deviations of the labels")
 
+
+main = command("tabular", compare)
 
 if __name__ == "__main__":
     main()

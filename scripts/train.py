@@ -7,13 +7,12 @@ python scripts/train.py --multirun experiment=imdb_wiki/bmc,imdb_wiki/gai seed=0
 from command import command
 from omegaconf import DictConfig
 
-from engine.runs.folder import brief, is_main_process
-from engine.runs.run import run
 
-
-@command("train")
-def main(cfg: DictConfig) -> float | None:
+def train(cfg: DictConfig) -> float | None:
     """Return the validation score, if any, for sweepers that minimise it."""
+    from engine.runs.folder import brief, is_main_process
+    from engine.runs.run import run
+
     done = run(cfg)
     if is_main_process():
         print(done["folder"])
@@ -21,6 +20,8 @@ def main(cfg: DictConfig) -> float | None:
             print(f"  {key:<17} {value}")
     return done["metrics"].get(f"val/{cfg.select.metric}")
 
+
+main = command("train", train)
 
 if __name__ == "__main__":
     main()

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from engine import CONFIGS
-from engine.speed.timing import Compare, Loss, Row, backward, peak
+from engine.speed.timing import Compare, Loss, Row, backward
 from losses import BMC, BNI, GAI, Bins, GaussianMixture, WeightedLoss
 from synthetic.benchmark.methods import METHODS, trained_together
 from synthetic.benchmark.problems import TABLE, Problem, make_splits
@@ -31,31 +31,23 @@ def broadcast(bins: Bins, sigma: Tensor) -> Loss:
     return loss
 
 
-def normal_mixture(prior: GaussianMixture, sigma: Tensor) -> Loss:
-    """GAI through MultivariateNormal(mu_k, Sigma_k + sigma^2 I), and for D > 1 the likelihood
-    through MultivariateNormal(pred, sigma^2 I), as in the released code."""
+def normal(prior: GaussianMixture | None, sigma: Tensor) -> Loss:
+    """GAI through MultivariateNormal(mu_k, Sigma_k + sigma^2 I), as in the released code; without a
+    prior BMC, as in the paper's pseudo-code: a softmax over MultivariateNormal(pred, sigma^2 I)."""
 
     def loss(pred: Tensor, target: Tensor) -> Tensor:
         noise = sigma**2 * torch.eye(pred.shape[-1], device=pred.device)
-        log_p = MultivariateNormal(prior.means, prior.covariances + noise).log_prob(pred[:, None])
-        balance = torch.logsumexp(log_p + prior.weights.log(), -1)
-        if pred.shape[-1] > 1:
-            rows = balance - MultivariateNormal(pred, noise).log_prob(target)
+        if prior is None:
+            logits = MultivariateNormal(pred[:, None], noise).log_prob(target[None])  # (N, N)
+            value = cross_entropy(logits, torch.arange(len(pred), device=pred.device))
         else:
-            rows = (pred - target).square().sum(-1) / 2 / sigma**2 + balance
-        return rows.mean() * 2 * sigma.detach() ** 2
-
-    return loss
-
-
-def normal_batch(sigma: Tensor) -> Loss:
-    """BMC as in the paper's pseudo-code: a softmax over MultivariateNormal(pred, sigma^2 I)."""
-
-    def loss(pred: Tensor, target: Tensor) -> Tensor:
-        noise = sigma**2 * torch.eye(pred.shape[-1], device=pred.device)
-        logits = MultivariateNormal(pred[:, None], noise).log_prob(target[None])  # (N, N)
-        labels = torch.arange(len(pred), device=pred.device)
-        return cross_entropy(logits, labels) * 2 * sigma.detach() ** 2
+            mixture = MultivariateNormal(prior.means, prior.covariances + noise)
+            balance = torch.logsumexp(mixture.log_prob(pred[:, None]) + prior.weights.log(), -1)
+            if pred.shape[-1] > 1:
+                value = (balance - MultivariateNormal(pred, noise).log_prob(target)).mean()
+            else:
+                value = ((pred - target).square()[:, 0] / 2 / sigma**2 + balance).mean()
+        return value * 2 * sigma.detach() ** 2
 
     return loss
 
@@ -81,23 +73,19 @@ def losses(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
         sigma = torch.tensor(1.0, device=device, requires_grad=learn)
         bni, bmc = BNI(bins, 1.0, learn), BMC(1.0, learn)
         many, high, low = f"N = {cfg.pixels:,}", "D = 216, N = 128", "N = 256, D = 1"
-        normal, plain = "MultivariateNormal", "plain MSE"
+        mvn, plain = "MultivariateNormal", ("plain MSE", mse_loss, few)
         for name, ours, against, other, data in (
             (f"BNI 100 bins, {many}", bni, "broadcast", broadcast(bins, sigma), maps),
-            (f"GAI 16 components, {many}", GAI(depth, 1.0, learn), normal,
-             normal_mixture(depth, sigma), maps),
-            (f"GAI 16 components, {high}", GAI(pose, 1.0, learn), normal,
-             normal_mixture(pose, sigma), poses),
-            (f"BMC, {high}", bmc, normal, normal_batch(sigma), poses),
-            (f"GAI 8 components, {low}", GAI(small, 1.0, learn), plain, mse_loss, few),
-            (f"BMC, {low}", bmc, plain, mse_loss, few),
-            (f"BNI 100 bins, {low}", bni, plain, mse_loss, few),
-        ):  # fmt: skip
-            steps = backward(ours.to(device), *data), backward(other, *data)
+            (f"GAI 16 components, {many}", GAI(depth, 1.0, learn), mvn, normal(depth, sigma), maps),
+            (f"GAI 16 components, {high}", GAI(pose, 1.0, learn), mvn, normal(pose, sigma), poses),
+            (f"BMC, {high}", bmc, mvn, normal(None, sigma), poses),
+            (f"GAI 8 components, {low}", GAI(small, 1.0, learn), *plain),
+            (f"BMC, {low}", bmc, *plain),
+            (f"BNI 100 bins, {low}", bni, *plain),
+        ):
             title = f"{name}, sigma learned" if learn else name
-            row = compare(title, steps[0], against, steps[1])
-            row.memory = peak(steps[0]) / peak(steps[1]) if data is maps else None
-            yield row
+            steps = backward(ours.to(device), *data), backward(other, *data)
+            yield compare(title, steps[0], against, steps[1], memory=data is maps)
 
 
 def synthetic(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
@@ -115,8 +103,9 @@ def synthetic(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
             row = compare(f"{family}, {method}, {runs} runs", ours, against, other, runs)
             rows.append(row)
             yield row
-    ours, other = sum(row.ours_ms for row in rows), sum(row.other_ms for row in rows)
-    yield Row("an epoch of every column and method", against, ours, other, ours / other)
+    ours, other = (sum(row[key] for row in rows) for key in ("ours_ms", "other_ms"))
+    total = {"name": "an epoch of every column and method", "ours_ms": ours, "other_ms": other}
+    yield {**rows[0], **total, "time": ours / other}
 
 
 def single_run(

@@ -10,20 +10,12 @@ from torch import Tensor
 from torch.profiler import profile
 from torch.utils.benchmark import Timer
 
+from engine.tables.table import markdown
+
 Step = Callable[[], Any]
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass
-class Row:
-    """One comparison; the ratios are ours / the alternative's, so less than 1 is better."""
-
-    name: str
-    against: str
-    ours_ms: float
-    other_ms: float
-    time: float
-    memory: float | None = None
+Row = dict[str, Any]  # name, against, ours_ms, other_ms; time and memory are ours / the other's
+HEAD = ["group", "what", "against", "ours, ms", "other, ms", "time", "memory"]
 
 
 @dataclass(frozen=True)
@@ -39,29 +31,30 @@ class Compare:
     threads: int
 
     def __call__(
-        self, name: str, ours: Step, against: str, other: Step | float, times: int = 1
+        self,
+        name: str,
+        ours: Step,
+        against: str,
+        other: Step | float,
+        times: int = 1,
+        items: int = 1,
+        memory: bool = False,
     ) -> Row:
-        """Time `ours`, one call of which does the work of `times` calls of `other`.
-
-        `other` may be seconds measured before.
-        """
+        """Time `ours`, one call of which does the work of `times` calls of `other`; milliseconds
+        are per item of `items`. `other` may be seconds measured before."""
         turns, end = [], time.perf_counter() + self.budget
         while len(turns) < self.rounds and (not turns or time.perf_counter() < end):
             a = self.seconds(ours) / times
             turns.append((a, self.seconds(other) if callable(other) else other))
-        a, b = (1e3 * statistics.median(side) for side in zip(*turns, strict=True))
-        return Row(name, against, a, b, statistics.median(a / b for a, b in turns))
+        a, b = (1e3 * statistics.median(side) / items for side in zip(*turns, strict=True))
+        ratio = statistics.median(a / b for a, b in turns)
+        most = peak(ours) / peak(other) if memory and callable(other) else None
+        row = {"name": name, "against": against, "ours_ms": a, "other_ms": b}
+        return {**row, "time": ratio, "memory": most}
 
     def seconds(self, step: Step) -> float:
         timer = Timer("step()", globals={"step": step}, num_threads=self.threads)
         return timer.blocked_autorange(min_run_time=0.01).median
-
-
-def once(step: Step) -> float:
-    """Return the seconds of one call, for steps too long to repeat."""
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
 
 
 def backward(loss: Loss, pred: Tensor, target: Tensor) -> Step:
@@ -89,20 +82,18 @@ def peak(step: Step) -> int:
     return most
 
 
-def markdown(report: Mapping[str, Any]) -> str:
+def report(content: Mapping[str, Any]) -> str:
     """Return the rows of all groups as the table of docs/speed.md."""
-    lines = ["| group | what | against | ours, ms | other, ms | time | memory |"]
-    lines += ["|---|---|---|---:|---:|---:|---:|"]
-    for group, content in report.items():
-        for row in content["rows"]:
-            cells = [group, row["name"], row["against"]]
-            cells += [f"{row['ours_ms']:.3g}", f"{row['other_ms']:.3g}"]
-            cells += [ratio(row["time"]), ratio(row["memory"])]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    grid = [HEAD]
+    for group, found in content.items():
+        for row in found["rows"]:
+            times = [f"{row[key]:.3g}" for key in ("ours_ms", "other_ms")]
+            ratios = [factor(row[key]) for key in ("time", "memory")]
+            grid.append([group, row["name"], row["against"], *times, *ratios])
+    return markdown(grid)
 
 
-def ratio(value: float | None) -> str:
+def factor(value: float | None) -> str:
     if value is None:
         return ""
     return f"{1 / value:.1f}x less" if value < 1 else f"{value:.2f}x"

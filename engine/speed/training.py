@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, open_dict
 from PIL import Image
+from torch.utils.benchmark import Timer
 from torchvision.transforms import ColorJitter
 from torchvision.transforms.functional import to_tensor
 
@@ -22,7 +23,7 @@ from datasets.io.nyud2_frames import encode
 from datasets.nyud2 import HISTOGRAM, DepthDataset
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.runs.run import composed, first_stage, run
-from engine.speed.timing import Compare, Row, backward, once, peak
+from engine.speed.timing import Compare, Row, Step, backward
 from engine.training import build
 from engine.training.fabric import make_fabric
 from engine.training.loop import Loop
@@ -53,14 +54,18 @@ def loader(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
             for augment in (False, True):
                 ours = AgeDataset(csv, root, "train", cfg.size, augment, source)
                 title = f"{name}, augmented" if augment else name
-                yield per_item(compare, title, ours.__getitem__, "PIL", plain, count)
+                yield per_item(compare, title, ours.__getitem__, plain, count)
 
 
-def per_item(compare: Compare, name: str, ours: Any, against: str, other: Any, count: int) -> Row:
-    """Time passes over `count` items; milliseconds are per item."""
+def per_item(compare: Compare, name: str, ours: Any, other: Any, count: int) -> Row:
+    """Time passes over `count` items of a loader against PIL."""
     passes = [lambda get=get: [get(i) for i in range(count)] for get in (ours, other)]
-    row = compare(name, passes[0], against, passes[1])
-    return Row(row.name, against, row.ours_ms / count, row.other_ms / count, row.time)
+    return compare(name, passes[0], "PIL", passes[1], items=count)
+
+
+def once(step: Step) -> float:
+    """Return the seconds of one call, for steps too long to repeat."""
+    return Timer("step()", globals={"step": step}).timeit(1).mean
 
 
 def features(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
@@ -122,7 +127,7 @@ def depth(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
         def ours(index: int) -> torch.Tensor:
             return table[(data[index]["target"] * 10).long().clamp(max=99)]
 
-        yield per_item(compare, "loader", ours, "PIL", plain.__getitem__, cfg.frames)
+        yield per_item(compare, "loader", ours, plain.__getitem__, cfg.frames)
     counts, step = (1e9 * depth_frequencies()).astype(np.int64), 0.0
     target = 0.7 + 9.3 * torch.rand(cfg.batch, 1, 114, 152)
     for row in ("vanilla", "bni", "gai", "histogram"):
@@ -175,6 +180,4 @@ def bodies(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
             return lambda: metrics.update(wrong, person)
 
         ours, other = evaluate(cfg.chunk), evaluate(cfg.people)
-        row = compare(f"evaluation in chunks of {cfg.chunk}", ours, "one chunk", other)
-        row.memory = peak(ours) / peak(other)
-        yield row
+        yield compare(f"evaluation in chunks of {cfg.chunk}", ours, "one chunk", other, memory=True)

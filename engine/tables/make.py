@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from engine import RESULTS
@@ -26,6 +27,13 @@ FOR_RUNS = ("preset", "paths", "dataset", "metrics", "task", "trainer", "log", "
 def passed_on(overrides: list[str]) -> list[str]:
     """Return the overrides of the command line that every run receives."""
     return [text for text in overrides if re.split(r"[.=]", text.lstrip("+~"))[0] in FOR_RUNS]
+
+
+def main(cfg: DictConfig) -> None:
+    """Make the table of a command line and print the paths of the files."""
+    given = list(HydraConfig.get().overrides.task)
+    for path in make(cfg, [*passed_on(given), *cfg.overrides]):
+        print(path)
 
 
 def log(event: Event) -> None:

@@ -34,7 +34,7 @@ def commands() -> list[tuple[str, str, tuple[str, ...]]]:
 
 def config_of(script: str) -> str:
     """Return the config that a script reads, from its source."""
-    return re.findall(r'@command\("([\w/]+)"', (ROOT / "scripts" / f"{script}.py").read_text())[0]
+    return re.findall(r'= command\("([\w/]+)"', (ROOT / "scripts" / f"{script}.py").read_text())[0]
 
 
 def test_there_are_commands():

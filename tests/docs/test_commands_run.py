@@ -15,7 +15,6 @@ from engine.benchmarks import mini, synthetic, tabular
 from engine.runs.run import composed, run
 from engine.speed import losses as speed
 from engine.tables import compare, cost, make, plots, reproduce
-from scripts import table
 from tests.docs import workspace
 from tests.docs.test_commands import commands
 from tests.engine import tiny, tiny_bodies
@@ -107,7 +106,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     expanded, whole = compare.expanded, make.make
     monkeypatch.setattr(make, "make", plotted_once)
-    monkeypatch.setattr(table, "make", plotted_once)
     for module in (compare, make, reproduce):
         monkeypatch.setattr(module, "expanded", two)
     for module in (compare, make):

@@ -71,7 +71,7 @@ def test_an_interrupted_script_can_be_resumed(start, monkeypatch, capsys):
     def interrupted(cfg) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("scripts.train.run", interrupted)
+    monkeypatch.setattr("engine.runs.run.run", interrupted)
     assert start("train", "experiment=imdb_wiki/bmc") == 130
     expected = "Interrupted. Run the same command again to resume.\n"
     assert capsys.readouterr().err == expected

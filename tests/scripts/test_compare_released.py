@@ -85,7 +85,7 @@ def test_exit_code_and_published_files(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ):
-    monkeypatch.setattr(compare_released, "ROOT", tmp_path)
+    monkeypatch.setattr("engine.ROOT", tmp_path)
     clone = write_clone(tmp_path / "clone", scale)
     cfg = composed("compare_released", [f"balanced_mse={clone}", f"only={CHECK}", "publish=true"])
     try:

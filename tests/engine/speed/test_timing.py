@@ -5,17 +5,17 @@ import time
 import pytest
 import torch
 
-from engine.speed.timing import Compare, markdown, peak
+from engine.speed.timing import Compare, peak, report
 
 
 @pytest.mark.parametrize(("times", "ratio"), [(1, 0.25), (2, 0.125)])
 def test_the_ratio_is_ours_by_the_alternatives(times: int, ratio: float):
     compare = Compare(rounds=3, budget=10, threads=1)
     row = compare("fast", lambda: time.sleep(0.02), "slow", lambda: time.sleep(0.08), times)
-    assert ratio / 2 < row.time < 2 * ratio  # a busy machine sleeps longer
-    assert row.ours_ms < row.other_ms
+    assert ratio / 2 < row["time"] < 2 * ratio  # a busy machine sleeps longer
+    assert row["ours_ms"] < row["other_ms"]
     row = compare("fast", lambda: time.sleep(0.02), "measured before", 20.0, times)
-    assert row.other_ms == 20_000
+    assert row["other_ms"] == 20_000
 
 
 def test_the_peak_is_what_lives_at_one_time():
@@ -33,7 +33,7 @@ def test_the_table_shows_ratios_below_and_above_one():
         {"name": "a", "against": "b", **times, "time": 0.25, "memory": None},
         {"name": "c", "against": "d", **times, "time": 5.128, "memory": 0.01},
     ]
-    assert markdown({"losses": {"rows": rows}}).splitlines()[2:] == [
+    assert report({"losses": {"rows": rows}}).splitlines()[2:] == [
         "| losses | a | b | 1 | 4 | 4.0x less |  |",
         "| losses | c | d | 1 | 4 | 5.13x | 100.0x less |",
     ]
