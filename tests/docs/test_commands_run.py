@@ -2,23 +2,31 @@
 
 import functools
 import importlib
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets import nyud2
+from engine import CONFIGS, ROOT
 from engine.benchmarks import mini, synthetic, tabular
 from engine.runs.run import composed, run
 from engine.speed import losses as speed
 from engine.tables import compare, cost, make, plots, reproduce
+from scripts.diagnose import positional
 from tests.docs import workspace
-from tests.docs.test_commands import commands
+from tests.docs.test_add_a_dataset import PAGE
 from tests.engine import tiny, tiny_bodies
 
+SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN += [*sorted(CONFIGS.glob("*.yaml")), CONFIGS / "reproduce/default.yaml"]
+NOT_OURS = ("hydra/", "hydra.")  # launchers that are installed on a cluster
 PLOTTED: set[str | None] = set()
 SYNTHETIC = ["seeds=1", "epochs=1", "workers=1"]
 FEW = {"columns=": "columns=[normal_high]", "methods=": "methods=[Vanilla,BMC]"}
@@ -55,6 +63,21 @@ BODIES = [
 ]
 LEFT_OUT = ("publish=", "threads=", "nyud2=...")
 PATHS = {"files.neutral=...": "neutral", "files.male=...": "m", "files.female=...": "f"}
+
+
+def commands() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return (page, script, arguments) of each command; test_add_a_dataset.py runs its page."""
+    found = []
+    for page in SHOWN:
+        text = re.sub(r"\\\n[ #]*", " ", page.read_text())  # continued lines
+        for line in re.findall(r"(?:python |#   |: )(scripts/\w+\.py[^`\n]*)", text):
+            script, *said = shlex.split(line.split("   ")[0], comments=True)
+            said = positional(said) if "diagnose" in script else said
+            wanted = tuple(a for a in said if "=" in a and not a.startswith(NOT_OURS))
+            wanted = tuple(a for a in wanted if "[experiment=" not in a)  # quoted for a shell
+            if page != PAGE or "patients" not in line:
+                found.append((page.name, Path(script).stem, wanted))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +212,16 @@ def test_a_command_runs(script: str, words: list[str], here: Path, monkeypatch: 
     words = [finished_run(text) if text.startswith("run=") else text for text in words]
     monkeypatch.setattr(sys, "argv", [script, *words])
     importlib.import_module(f"scripts.{script}").main()
+
+
+def test_there_are_commands():
+    assert len(commands()) > 30
+
+
+def test_the_folder_of_a_dataset_has_one_setting():
+    for name, more in (("train", "experiment=imdb_wiki/bmc"), ("table", "table=imdb_wiki")):
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            assert compose(name, [more, "paths.imdb_wiki=/x"]).dataset.root == "/x"
+    with initialize_config_dir(str(CONFIGS / "reproduce"), version_base="1.3"):
+        cfg = compose("default", ["++paths.imdb_wiki=/x"])
+    assert "++paths.imdb_wiki='/x'" in reproduce.for_runs(cfg)
