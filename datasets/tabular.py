@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.io.columns import MISSING, is_number, numeric, read
+from metrics.columns import MISSING, is_number, numeric, read
 
 FEWEST = 20  # rows with a label
 LARGEST = 1e37  # of a label: trees and networks compute in float32

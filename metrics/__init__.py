@@ -8,23 +8,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .binned import AgeMetrics, DepthMetrics  # noqa: F401
+    from .balanced import balanced_report, balanced_scorer  # noqa: F401
+    from .classes import (  # noqa: F401
+        AgeMetrics,
+        BalancedMetrics,
+        DepthMetrics,
+        MeshMetrics,
+        SimilarityMetrics,
+    )
     from .errors import mean_distance, pa_mpjpe  # noqa: F401
+    from .predictions import evaluate_csv  # noqa: F401
     from .report import age_report, depth_report, mesh_report  # noqa: F401
     from .similarity import similarity_report  # noqa: F401
-    from .stored import MeshMetrics, SimilarityMetrics  # noqa: F401
 
 _MODULES = {
-    "AgeMetrics": "binned",
-    "DepthMetrics": "binned",
-    "MeshMetrics": "stored",
-    "SimilarityMetrics": "stored",
-    "age_report": "report",
-    "depth_report": "report",
-    "mean_distance": "errors",
-    "mesh_report": "report",
-    "pa_mpjpe": "errors",
+    **dict.fromkeys(("balanced_report", "balanced_scorer"), "balanced"),
+    **dict.fromkeys(("mean_distance", "pa_mpjpe"), "errors"),
+    **dict.fromkeys(("age_report", "depth_report", "mesh_report"), "report"),
+    "evaluate_csv": "predictions",
     "similarity_report": "similarity",
+    **{f"{name}Metrics": "classes" for name in ("Age", "Balanced", "Depth", "Mesh", "Similarity")},
 }
 __all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -53,7 +53,7 @@ def age_shots(train_labels: Array) -> Tensor:
         raise ValueError(
             "train_labels must hold the training ages, which define the shots; got none."
         )
-    return _shots(torch.bincount(age_bins(labels), minlength=MAX_AGE + 1), few_below=20)
+    return by_count(torch.bincount(age_bins(labels), minlength=MAX_AGE + 1), few_below=20)
 
 
 def depth_bins(depth: Tensor) -> Tensor:
@@ -99,10 +99,10 @@ def similarity_bins(score: Tensor) -> Tensor:
 def similarity_shots(train_labels: Array) -> Tensor:
     """Shot of each similarity bin: (L,) -> (50,) int64; gives the lists of the released code."""
     bins = similarity_bins(flat("train_labels", train_labels))
-    return _shots(torch.bincount(bins, minlength=SIMILARITY_BINS), few_below=30)
+    return by_count(torch.bincount(bins, minlength=SIMILARITY_BINS), few_below=30)
 
 
-def _shots(count: Tensor, few_below: int) -> Tensor:
+def by_count(count: Tensor, few_below: int) -> Tensor:
     """Shot of each bin by its number of training samples: (B,) -> (B,)."""
     shots = torch.full_like(count, MEDIUM)
     shots[count > 100] = MANY

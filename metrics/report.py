@@ -16,7 +16,7 @@ Shapes: N samples (or pixels), B label bins, M measures, E mesh errors, R replic
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -32,58 +32,66 @@ Report = dict[str, float]
 
 
 class Measure(NamedTuple):
-    """A column of a report: its key, its per-sample error, and g, applied after the mean."""
+    """A column of a report: its key, its per-sample error, and g, applied after the mean.
+
+    balanced: also averaged over bins. root_last: a balanced average is g of the mean over bins
+    instead of the mean of g. shots: also reported per shot.
+    """
 
     name: str
     error: Callable[[Tensor, Tensor], Tensor]
     undo: Callable[[Tensor], Tensor] = torch.clone  # the identity
     balanced: bool = True
+    root_last: bool = False
+    shots: bool = True
 
 
 class Binned(NamedTuple):
-    """The bin of each label (N,) -> (N,), the number of bins, and what is measured."""
+    """The bin of each label (N,) -> (N,), the shot of each bin (B,), and what is measured."""
 
     bins: Callable[[Tensor], Tensor]
-    size: int
+    shots: Tensor
     measures: Sequence[Measure]
 
 
-AGE = Binned(
-    g.age_bins,
-    g.MAX_AGE + 1,
-    (
-        Measure("mae", e.absolute),
-        Measure("mse", e.squared),
-        # Over samples only: the public code's "balanced" geometric mean is the plain one again.
-        Measure("gm", e.log_absolute, undo=torch.exp, balanced=False),
-    ),
+AGE = (
+    Measure("mae", e.absolute),
+    Measure("mse", e.squared),
+    # Over samples only: the public code's "balanced" geometric mean is the plain one again.
+    Measure("gm", e.log_absolute, undo=torch.exp, balanced=False),
 )
-DEPTH = Binned(
-    g.depth_bins,
-    g.DEPTH_BINS,
-    (
-        Measure("rmse", e.squared, undo=torch.sqrt),
-        Measure("mse", e.squared),
-        Measure("mae", e.absolute),
-        Measure("abs_rel", e.relative),
-        Measure("log10", e.log10),
-        *(Measure(f"delta{k}", partial(e.within_ratio, power=k)) for k in (1, 2, 3)),
-    ),
+DEPTH = (
+    Measure("rmse", e.squared, undo=torch.sqrt),
+    Measure("mse", e.squared),
+    Measure("mae", e.absolute),
+    Measure("abs_rel", e.relative),
+    Measure("log10", e.log10),
+    *(Measure(f"delta{k}", partial(e.within_ratio, power=k)) for k in (1, 2, 3)),
 )
 MESH = ("mpvpe", "mpjpe", "pa_mpjpe")
 
 
+def by_age(train_labels: Array) -> Binned:
+    return Binned(g.age_bins, g.age_shots(train_labels), AGE)
+
+
+def by_depth() -> Binned:
+    return Binned(g.depth_bins, g.depth_shots(), DEPTH)
+
+
 def age_report(pred: Array, target: Array, train_labels: Array) -> Report:
     """MAE, MSE and GM over all ages and per shot, and balanced over ages: (N,), (N,), (L,)."""
-    totals = bin_sums(AGE, pred, target)
-    report = shot_averages(totals, g.age_shots(train_labels), AGE.measures)
-    return as_floats(report, totals[0].sum())
+    return binned_report(by_age(train_labels), pred, target)
 
 
 def depth_report(pred: Array, target: Array, mask: Array | None = None) -> Report:
     """RMSE, MSE, MAE, abs-rel, log10, delta1-3 over pixels and per shot, plain and balanced."""
-    totals = bin_sums(DEPTH, pred, target, mask)
-    return as_floats(shot_averages(totals, g.depth_shots(), DEPTH.measures), totals[0].sum())
+    return binned_report(by_depth(), pred, target, mask)
+
+
+def binned_report(kind: Binned, pred: Array, target: Array, mask: Array | None = None) -> Report:
+    totals = bin_sums(kind, pred, target, mask)
+    return as_floats(shot_averages(totals, kind), totals[0].sum())
 
 
 def mesh_report(errors: Mapping[str, Array], rarity: Array) -> Report:
@@ -106,40 +114,50 @@ def bin_sums(
     (pixels): (n, 1 + M, B).
     """
     p, t = paired(pred, target, mask)
-    bins, samples = kind.bins(t), 1
+    bins, samples, width = kind.bins(t), 1, len(kind.shots)
     if per_sample:
         samples, *rest = torch.as_tensor(target).shape
         sample = torch.arange(samples).repeat_interleave(math.prod(rest))
         kept = sample if mask is None else sample[torch.as_tensor(mask).flatten().cpu() != 0]
-        bins = kept.to(t.device) * kind.size + bins
-    values = [torch.ones_like(t), *(measure.error(p, t) for measure in kind.measures)]
-    size = samples * kind.size
-    sums = torch.stack([value.new_zeros(size).index_add(0, bins, value) for value in values])
-    return sums.unflatten(1, (samples, kind.size)).transpose(0, 1) if per_sample else sums
+        bins = kept.to(t.device) * width + bins
+    values = torch.stack([torch.ones_like(t), *(m.error(p, t) for m in kind.measures)])
+    sums = values.new_zeros(len(values), samples * width).index_add(1, bins, values)
+    return sums.unflatten(1, (samples, width)).transpose(0, 1) if per_sample else sums
 
 
 def average(
-    total: Tensor, count: Tensor, balanced: bool, undo: Callable[[Tensor], Tensor] = torch.clone
+    total: Tensor,
+    count: Tensor,
+    balanced: bool,
+    undo: Callable[[Tensor], Tensor] = torch.clone,
+    root_last: bool = False,
 ) -> Tensor:
     """Plain or balanced mean over the bins: (..., B), (..., B) -> (...)."""
     if not balanced:
         return undo(total.sum(-1) / count.sum(-1))
-    seen = count > 0
-    return torch.where(seen, undo(total / count), 0).sum(-1) / seen.sum(-1)
+    seen, means = count > 0, total / count
+    means = torch.where(seen, means if root_last else undo(means), 0).sum(-1) / seen.sum(-1)
+    return undo(means) if root_last else means
 
 
-def shot_averages(totals: Tensor, shots: Tensor, measures: Sequence[Measure]) -> dict[str, Tensor]:
-    """(1 + M, ..., B), (B,) -> {"mae", "mae_many", ..., "bmae", "bmae_many", ...: (...)}."""
+def columns(measures: Sequence[Measure]) -> Iterator[tuple[str, int, bool, str]]:
+    """Yield the keys of a report: each with its measure's index, whether balanced, and group."""
+    for index, measure in enumerate(measures):
+        for balanced in (False, True)[: 1 + measure.balanced]:
+            for suffix in g.SUFFIXES if measure.shots else ("",):
+                yield f"{'b' * balanced}{measure.name}{suffix}", index, balanced, suffix
+
+
+def shot_averages(totals: Tensor, kind: Binned) -> dict[str, Tensor]:
+    """(1 + M, ..., B) -> {"mae", "mae_many", ..., "bmae", "bmae_many", ...: (...)}."""
     count, *sums = totals
-    groups = g.shot_members(shots.to(totals.device))
-    return {
-        f"{'b' * balanced}{measure.name}{suffix}": average(
-            total[..., members], count[..., members], balanced, measure.undo
-        )
-        for measure, total in zip(measures, sums, strict=True)
-        for balanced in (False, True)[: 1 + measure.balanced]
-        for suffix, members in groups.items()
-    }
+    groups = g.shot_members(kind.shots.to(totals.device))
+    report = {}
+    for key, index, balanced, suffix in columns(kind.measures):
+        members, measure = groups[suffix], kind.measures[index]
+        cells = sums[index][..., members], count[..., members]
+        report[key] = average(*cells, balanced, measure.undo, measure.root_last)
+    return report
 
 
 def mesh_rows(errors: Mapping[str, Array], rarity: Array, names: Sequence[str]) -> Tensor:

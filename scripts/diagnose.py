@@ -12,9 +12,9 @@ from omegaconf import DictConfig
 
 
 def report(cfg: DictConfig) -> None:
-    from datasets.io.columns import numbers
     from datasets.io.files import atomic_write
     from losses import diagnose
+    from metrics.columns import numbers
 
     if cfg.labels is None:
         raise SystemExit("Give a file of labels: python scripts/diagnose.py labels.csv")

@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "scripts": {*NOUNS, "synthetic", "engine", *SETTINGS},
 }
 EXCEPTIONS = {  # (file, folder): reason
+    ("datasets/tabular.py", "metrics"): "reads CSV files as the installed evaluate command does",
     ("models/smpl.py", "datasets"): "reads body models through datasets.io.arrays",
     ("models/smpl_pickle.py", "datasets"): "reads pickles through datasets.io.pickles",
 }

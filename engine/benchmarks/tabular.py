@@ -23,7 +23,7 @@ from engine.tables.table import cell
 from losses import BalancedRegressor, Gaussian, GaussianMixture, diagnose
 from losses.boosting import objective
 from losses.reweight import label_weights
-from metrics.rare import rare_report
+from metrics import balanced_report
 
 METRICS = {"bmae": "bMAE", "brmse": "bRMSE", "sera": "SERA", "rmse": "RMSE"}
 PAIRS = {"Balanced (trees)": "L2 (trees)", "Balanced (network)": "L2 (network)"}
@@ -64,7 +64,7 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
             raise ValueError(f"{path}: all labels outside of one fold are {y[0]:g}.")
         found, residual = predictions(x, y, data.inputs[test], seed=k, cfg=cfg)
         for method, pred in found.items():
-            report = rare_report(pred, data.labels[test], data.labels)
+            report = balanced_report(pred, data.labels[test], data.labels)
             for metric in METRICS:
                 value = report[metric] / (spread**2 if metric == "sera" else spread)
                 errors.setdefault(method, {}).setdefault(metric, []).append(value)
@@ -100,7 +100,7 @@ def predictions(
 
     def bmae(sigma: float) -> float:
         pred = trees(*inner, objective=_balanced(inner[1], sigma, cfg))
-        return rare_report(pred, z[held_out], z)["bmae"]
+        return balanced_report(pred, z[held_out], z)["bmae"]
 
     sigma = min((max(factor * error, 1e-2) for factor in cfg.balanced.sigmas), key=bmae)
     edges = np.linspace(z.min(), z.max(), cfg.ranges + 1)

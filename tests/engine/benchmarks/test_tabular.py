@@ -8,7 +8,6 @@ from omegaconf import OmegaConf
 
 from datasets.tabular import load
 from engine.benchmarks import tabular
-from metrics.rare import rare_report, relevance
 
 TINY = OmegaConf.create(
     {
@@ -62,20 +61,6 @@ def test_dense_weights_fall_with_the_density():
     weights = tabular.dense_weights(np.append(np.linspace(0, 1, 90), 5.0))
     assert weights.mean() == pytest.approx(1)
     assert weights[-1] == weights.max()
-
-
-def test_relevance_and_balanced_errors_by_hand():
-    train = np.array([0.0, 1, 2, 3, 4, 100])
-    # The box reaches from 1.25 to 3.75 and its whiskers to 0 and 4: outliers only above.
-    assert relevance(np.array([0.0, 2.5, 4.0, 100.0]), train).tolist() == [0, 0, 1, 1]
-    assert relevance(np.array([3.25]), train) == pytest.approx(0.5)
-    report = rare_report([1.0, 1.0, 90.0], [0.0, 0.0, 100.0], train)
-    assert report["bmae"] == pytest.approx((1 + 10) / 2)
-    assert report["brmse"] == pytest.approx(np.sqrt((1 + 100) / 2))
-    assert report["rmse"] == pytest.approx(np.sqrt((1 + 1 + 100) / 3))
-    assert report["sera"] == pytest.approx(100 / 3)
-    with pytest.raises(ValueError, match="as many predictions as targets"):
-        rare_report([1.0], [1.0, 2.0], train)
 
 
 def test_load_reads_categories_and_targets(folder: Path):
