@@ -1,7 +1,8 @@
 """Faces and ages: IMDB-WIKI-DIR, AgeDB-DIR, UTKFace-DIR and any CSV with the same columns.
 
 A CSV has the columns age (years), path (of the image, below the data folder) and split (train, val
-or test). S is the side of the image in pixels, N the number of images of a split.
+or test); others are ignored. S is the side of the image in pixels, N the number of images of a
+split.
 """
 
 import csv as csv_format
@@ -59,7 +60,7 @@ class AgeDataset(ImageDataset):
     ):
         if split not in SPLITS:
             raise ValueError(f"Unknown split {split!r}; choose from {', '.join(SPLITS)}.")
-        rows = read_csv(csv)
+        rows = read_csv(csv, root)
         chosen = [number for number, row in enumerate(rows) if row.split == split]
         if not chosen:
             found = f"{dict(Counter(row.split for row in rows))}. Make them with {PREPARE}."
@@ -75,9 +76,10 @@ class AgeDataset(ImageDataset):
             self.files = image_files(csv, root, [rows[number] for number in chosen])
 
     @classmethod
-    def labels_of(cls, split: str, csv: str | Path, **_: Any) -> np.ndarray:
+    def labels_of(cls, split: str, csv: str | Path, root: str | Path, **_: Any) -> np.ndarray:
         """(N, 1) ages of a split, without reading images."""
-        return np.array([[row.age] for row in read_csv(csv) if row.split == split], np.float32)
+        rows = read_csv(csv, root)
+        return np.array([[row.age] for row in rows if row.split == split], np.float32)
 
     @staticmethod
     def fingerprint(
@@ -93,20 +95,23 @@ class AgeDataset(ImageDataset):
             return "missing"
         if store is not None:
             return open_store(store, csv, root, size).digest
-        files = (f"{root}/{row.path}" for row in read_csv(csv))
+        files = (f"{root}/{row.path}" for row in read_csv(csv, root))
         return manifest(files, content, (csv_key(csv), str(root)))
 
 
-def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
-    """Return the rows of an age CSV, checked; other columns are ignored.
+def read_csv(
+    csv: str | Path, root: str | Path | None = None, needs_split: bool = True
+) -> list[Row]:
+    """Return the rows of an age CSV, checked; without a split column every split is empty.
 
-    root: for a CSV that is still to be prepared. Absolute paths below it are accepted and become
-    relative, and without a split column every split is empty.
+    root: the data folder, by default that of the CSV.
     """
     csv = Path(csv)
     if not csv.is_file():
         raise FileNotFoundError(f"{csv}: no such CSV. Make it with {PREPARE}.")
-    needed = COLUMNS if root is None else COLUMNS[:2]
+    needed = COLUMNS if needs_split else COLUMNS[:2]
+    folder = csv.parent if root is None else Path(root)
+    folders = folder.absolute(), folder.resolve()
     columns, rows = ", ".join(needed), []
     try:
         with csv.open(newline="", encoding="utf-8-sig") as file:
@@ -121,7 +126,7 @@ def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
                 if len(cells) != len(header):
                     raise ValueError(f"{where}: expected {len(header)} cells, got {len(cells)}.")
                 row = dict(zip(header, cells, strict=True))
-                path = row["path"] if root is None else _below(row["path"], root)
+                path = _below(row["path"], folders)
                 _check(where, row["age"], row.get("split"))
                 rows.append(Row(reader.line_num, float(row["age"]), path, row.get("split", "")))
             if not rows:
@@ -133,9 +138,9 @@ def read_csv(csv: str | Path, root: Path | None = None) -> list[Row]:
     return rows
 
 
-def _below(path: str, root: Path) -> str:
-    """Return an absolute path relative to root, if it lies below it."""
-    for folder in (root.absolute(), root.resolve()):
+def _below(path: str, folders: Sequence[Path]) -> str:
+    """Return an absolute path relative to the first of the folders that it lies below."""
+    for folder in folders if path.startswith("/") else ():
         if Path(path).is_relative_to(folder):
             return Path(path).relative_to(folder).as_posix()
     return path
@@ -184,7 +189,7 @@ def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -
     from datasets.io.store import Store
 
     packed = Store(path, csv_key(csv), size)
-    packed.check_sources([f"{root}/{row.path}" for row in read_csv(csv)])
+    packed.check_sources([f"{root}/{row.path}" for row in read_csv(csv, root)])
     return packed
 
 
@@ -200,7 +205,7 @@ def pack(
     """Pack the images of all splits of a CSV at S px; an interrupted run resumes."""
     from datasets.io import store
 
-    files = image_files(csv, root, read_csv(csv))
+    files = image_files(csv, root, read_csv(csv, root))
     return store.write(path, files, csv_key(csv), size, progress, log, max_pixels)
 
 

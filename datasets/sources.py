@@ -65,7 +65,7 @@ def utkface(root: Path) -> Faces:
     labels = root / "labels.csv"
     if not labels.is_file():
         return _from_names(root, _UTKFACE_NAME, "age_gender_race_date.jpg")
-    rows = read_csv(labels, root)
+    rows = read_csv(labels, root, needs_split=False)
     return np.array([row.age for row in rows]), [row.path for row in rows]
 
 

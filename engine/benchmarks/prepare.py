@@ -24,7 +24,7 @@ def ages(cfg: DictConfig) -> None:
     target = Path(cfg.output)
     if _wanted(target, cfg.overwrite):
         _make_csv(cfg, Path(cfg.root), target)
-    print(describe(read_csv(target)))
+    print(describe(read_csv(target, cfg.root)))
     if cfg.pack is not None:
         progress = functools.partial(tqdm, desc="packing")
         packed = pack(target, cfg.root, cfg.store, cfg.pack, progress, max_pixels=cfg.max_pixels)
@@ -36,7 +36,7 @@ def _make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
     if cfg.source == "csv":
         if cfg.csv is None or Path(cfg.csv).resolve() == target.resolve():
             raise ValueError(f"source=csv needs csv=<a CSV with age and path> other than {target}.")
-        rows = read_csv(cfg.csv, root)
+        rows = read_csv(cfg.csv, root, needs_split=False)
         ages, paths = np.array([row.age for row in rows]), [row.path for row in rows]
         split = np.array([row.split for row in rows]) if rows and rows[0].split else None
     elif cfg.source == "imdb_wiki":

@@ -45,6 +45,18 @@ def test_written_csv_is_read_back(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["new"]  # nothing half-written
 
 
+def test_absolute_paths_below_the_folder_and_other_columns(faces):
+    rows = read_csv(faces / "faces.csv", faces)
+    lines = [f"x,{row.split},{(faces / row.path).resolve()},{row.age}" for row in rows]
+    (faces / "absolute.csv").write_text("\n".join(["camera,split,path,age", *lines]))
+    dataset = AgeDataset(faces / "absolute.csv", faces, "train", 32, augment=False)
+    torch.testing.assert_close(dataset[0]["input"], build(faces, augment=False)[0]["input"])
+    labels = AgeDataset.labels_of("train", csv=faces / "absolute.csv", root=faces)
+    np.testing.assert_array_equal(labels, dataset.labels)
+    with pytest.raises(ValueError, match="expected a path below"):
+        AgeDataset(faces / "absolute.csv", faces / "other", "train", 32)
+
+
 GOOD = "age,path,split\n1,crop/0.jpg,train\n"
 
 
