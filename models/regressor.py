@@ -50,21 +50,22 @@ class Regressor(nn.Module):
         """(N, 3, H, W) -> (N, F)."""
         raise TypeError(f"{type(self).__name__} defines no features")
 
-    def head(self, features: Tensor) -> Any:
-        """(N, F) -> (N, W)."""
-        for name in self.head_names:
-            features = getattr(self, name)(features)
-        return features
+    def head(self, features: Tensor, with_features: bool = False) -> Any:
+        """(N, F) -> (N, W), and the input of the last layer if asked."""
+        *hidden, last = (getattr(self, name) for name in self.head_names)
+        for layer in hidden:
+            features = layer(features)
+        pred = last(features)
+        return (pred, features) if with_features else pred
 
     def forward(self, x: Tensor, target: Tensor | None = None, with_features: bool = False) -> Any:
-        """(N, 3, H, W) -> (N, W), and the features (N, F) if asked. Feature smoothing uses the
-        target, in training only."""
+        """(N, 3, H, W) -> (N, W), and the input of the head's last layer if asked, which is (N, F)
+        for a linear head. Feature smoothing uses the target, in training only."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             features = self.features(x)
         if self.smoothing is not None and self.training and target is not None:
             features = self.smoothing(features, target)
-        pred = self.head(features)
-        return (pred, features) if with_features else pred
+        return self.head(features, with_features=True) if with_features else self.head(features)
 
     def in_head(self, key: str) -> bool:
         """Return whether a parameter or buffer of this name belongs to the head."""
@@ -121,10 +122,10 @@ class MLP(Regressor):
     def features(self, x: Tensor) -> Tensor:
         return x
 
-    def head(self, features: Tensor) -> Tensor:
+    def head(self, features: Tensor, with_features: bool = False) -> Any:
         if (width := features.shape[-1]) != self.width:
             raise ValueError(
                 f"the network expects inputs of width {self.width}, got {width}; set "
                 f"model.inputs={width}."
             )
-        return super().head(features)
+        return super().head(features, with_features)

@@ -30,7 +30,7 @@ TRAIN: dict[str, Any] = {
     **dict.fromkeys(("trust", "log.show", "backbone.overrides"), list[Text]),
     **dict.fromkeys(("seed", "backbone.seed", "features.seed", "log.replicates"), Index),
     **dict.fromkeys(("rerun", "freeze_bn", "features.augment"), bool),
-    **dict.fromkeys(("components", "dataset.max_pixels", "dataset.max_bytes"), Count),
+    **dict.fromkeys(("components", "adapter", "dataset.max_pixels", "dataset.max_bytes"), Count),
     "dataset.size": Pixels,
     "images": Literal["times", "content"],
     **dict.fromkeys(("backbone", "choose", "choose.settings"), dict | None),

@@ -42,7 +42,7 @@ SHARDS = "shards"
 
 class FeatureTable(Dataset):
     """Cached split. Given the keys (epoch, index) of a batch, returns the collated batch, which in
-    epoch e is of view e mod V.
+    epoch e is of view e mod V. If `together` is 2, it holds the next view of each image too.
 
     Arguments:
         folder: the finished table.
@@ -54,22 +54,26 @@ class FeatureTable(Dataset):
         self.arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
         self.views, size = self.arrays["features"].shape[:2]
         self.rows = np.arange(size) if rows is None else np.asarray(rows)
-        self.resident, self.view = resident, -1
-        self.tensors: dict[str, torch.Tensor] = {}
+        self.resident, self.held, self.together = resident, [-1], 1
+        self.tensors: dict[str, list[torch.Tensor]] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitems__(self, keys: Sequence[Key]) -> dict[str, Any]:
-        view, index = keys[0][0] % self.views, torch.tensor([index for _, index in keys])
-        if not self.resident or view != self.view:
+        index = torch.tensor([index for _, index in keys])
+        views = [(keys[0][0] + further) % self.views for further in range(self.together)]
+        if not self.resident or views != self.held:
             rows = self.rows if self.resident else self.rows[index.numpy()]
-            found = {
-                name: torch.from_numpy(array[view][rows]) for name, array in self.arrays.items()
-            }
-            self.tensors, self.view = found, view
-        batch = {k: v[index] if self.resident else v for k, v in self.tensors.items()}
-        return {"input": batch.pop("features").float(), **batch, "meta": {"index": index}}
+            self.tensors, self.held = {}, views
+            for name, array in self.arrays.items():
+                self.tensors[name] = [torch.from_numpy(array[view][rows]) for view in views]
+        batch = {
+            name: torch.cat([one[index] if self.resident else one for one in tensors])
+            for name, tensors in self.tensors.items()
+        }
+        meta = {"index": index.repeat(self.together)}
+        return {"input": batch.pop("features").float(), **batch, "meta": meta}
 
 
 def tables(

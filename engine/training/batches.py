@@ -89,10 +89,11 @@ def order(cfg: DictConfig, samples: int, rank: int = 0, world: int = 1) -> Order
 
 
 class Keyed(Dataset):
-    """The items of (epoch, index) keys; each takes its random numbers from (seed, epoch, index)."""
+    """The items of (epoch, index) keys; each takes its random numbers from (seed, epoch, index).
+    If `together` is 2, a batch has two views of each, with different random numbers."""
 
     def __init__(self, dataset: Any, seed: int):
-        self.dataset, self.seed = dataset, seed
+        self.dataset, self.seed, self.together = dataset, seed, 1
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -101,14 +102,14 @@ class Keyed(Dataset):
         """Return the items, and leave the random generators as they were."""
         states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
         items = []
+        views = [(*key, *([view] if view else [])) for view in range(self.together) for key in keys]
         try:
-            for (_, index), (for_torch, for_numpy, for_python) in zip(
-                keys, [seeds(self.seed, *key) for key in keys], strict=True
-            ):
+            for key in views:
+                for_torch, for_numpy, for_python = seeds(self.seed, *key)
                 torch.default_generator.manual_seed(for_torch)
                 np.random.seed(for_numpy)  # noqa: NPY002  (torchvision and OpenCV code may use it)
                 random.seed(for_python)
-                items.append(self.dataset[index])
+                items.append(self.dataset[key[1]])
         finally:
             torch.set_rng_state(states[0])
             np.random.set_state(states[1])  # noqa: NPY002

@@ -22,6 +22,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from engine.cli import targets
 from engine.runs import checkpoint
 from losses.likelihoods import Likelihood
+from models.regressor import mlp_head
 from models.released import state_dict as released_state
 
 
@@ -66,7 +67,11 @@ def task(
     if weights is not None:
         options["weights"] = torch.as_tensor(weights, dtype=torch.float32)
     if cfg.get("regularizer"):
-        options["regularizers"] = regularizers(cfg, labels, counts)
+        options["regularizers"] = found = regularizers(cfg, labels, counts)
+        on_features = any(getattr(r, "uses_features", True) for r in found.values())
+        if on_features and model.frozen and model.head_names == ("linear",):
+            # Otherwise there would be nothing to train between the frozen features and the term.
+            model.add_head(width, functools.partial(mlp_head, hidden=cfg.adapter))
     return targets.make(cfg.task, trust, model=model, loss=loss, **options)
 
 
@@ -80,6 +85,20 @@ def regularizers(cfg: DictConfig, labels: NDArray, counts: NDArray | None) -> di
         if hasattr(regularizer, "fit"):
             options = {} if counts is None else {"sample_weight": counts}
             regularizer.fit(labels, **options)
+    augmented = cfg.features.get("augment") if cfg.features.mode == "cached" else True
+    available = cfg.features.views if cfg.features.mode == "cached" else 2
+    data = targets.find(cfg.dataset["_target_"], cfg.get("trust"))
+    if "augment" not in inspect.signature(data).parameters or cfg.dataset.get("augment") is False:
+        augmented = False
+    for name, regularizer in found.items():
+        needed = getattr(regularizer, "views", 1)
+        if needed > 1 and not (augmented and available >= needed):
+            raise ValueError(
+                f"{name} needs {needed} augmented views of each sample, but this run has one: the "
+                f"dataset {data.__name__} is not augmented, or features.views is {available}. "
+                "Choose a regularizer that needs one view, or set features.augment=true and "
+                f"features.views={needed} where the dataset can be augmented."
+            )
     return found
 
 

@@ -91,6 +91,7 @@ class Loop:
             workers = 0  # a table in memory is faster than any worker
         else:
             splits["train"] = Keyed(train, cfg.seed)
+        splits["train"].together = self.task.views
         self.loader = loader(splits.pop("train"), self.order, workers, pin)
         how = (trainer.eval_batch_size, workers, pin, rank, world)
         self.evaluations = {k: evaluation_loader(split, *how) for k, split in splits.items()}

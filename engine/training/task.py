@@ -31,8 +31,8 @@ class Regression(nn.Module):
         weights: (samples,) one weight for each training sample, or None.
         cached: the inputs are features, so only the head is run.
         regularizers: modules r(features (N, F), pred (N, D), target (N, D)) -> scalar, which is
-            added to the loss; {name: module}, or a list, named by class. `pred` is the decoded
-            point prediction. With several ranks, each sees its share of the batch.
+            added to the loss; {name: module}, or a list, named by class. Features are the input of
+            the head's last layer, `pred` is the decoded point prediction.
     """
 
     weights: Tensor | None
@@ -56,6 +56,11 @@ class Regression(nn.Module):
         self.regularizers = nn.ModuleDict(regularizers)
         self.regularizer_terms: dict[str, Tensor] = {}  # of the last batch
 
+    @property
+    def views(self) -> int:
+        """Augmented views of each sample that a training batch holds."""
+        return max((getattr(r, "views", 1) for r in self.regularizers.values()), default=1)
+
     def select(self, batch: dict) -> dict:
         """Return a training batch, still on the host, with what `forward` needs."""
         return batch
@@ -63,12 +68,12 @@ class Regression(nn.Module):
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
         """Return the mean loss of a training batch and the raw predictions (N, W)."""
         features, target = batch["input"], batch["target"]
-        if self.cached:
-            pred = self.model.head(features)
-        elif self.regularizers:
-            pred, features = self.model(batch["input"], target, with_features=True)
+        given = (features,) if self.cached else (features, target)
+        run = self.model.head if self.cached else self.model
+        if self.regularizers:
+            pred, features = run(*given, with_features=True)
         else:
-            pred = self.model(batch["input"], target)
+            pred = run(*given)
         weight = None if self.weights is None else self.weights[batch["meta"]["index"]]
         loss = self.loss(pred, target, weight=weight)
         if self.regularizers:

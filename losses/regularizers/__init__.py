@@ -3,5 +3,16 @@
 A regulariser is a module r(features (N, F), pred (N, D), target (N, D)) -> scalar, one file each.
 Its `weight` is part of the scalar. If it has a method `fit(labels)`, it is fitted to the training
 labels (N, D), with `sample_weight` (N,) if those are distinct values with counts. Its parameters
-are optimised with the model's; parameters and buffers are saved in the checkpoint.
+are optimised with the model's; parameters and buffers are saved in the checkpoint. If it has a
+method `end_epoch()`, that is called after each epoch.
 """
+
+from .conr import ConR
+from .dist_loss import DistLoss
+from .ordinal_entropy import OrdinalEntropy
+from .ranksim import RankSim
+from .regularizer import Regularizer
+from .rnc import RnC
+from .srl import SRL
+
+__all__ = ["SRL", "ConR", "DistLoss", "OrdinalEntropy", "RankSim", "Regularizer", "RnC"]

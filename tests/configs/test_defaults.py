@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine import CONFIGS
 from engine.cli import targets
 from engine.runs.run import composed
 from losses.reweight import bin_weights, smooth
@@ -55,7 +56,8 @@ def missing(overrides: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_parameter_is_configured(experiment: str):
-    assert not missing([f"experiment={experiment}"])
+    regularizers = sorted(path.stem for path in (CONFIGS / "regularizer").glob("*.yaml"))
+    assert not missing([f"experiment={experiment}", f"+regularizer=[{','.join(regularizers)}]"])
 
 
 @pytest.mark.parametrize("preset", ["official", "laptop"])

@@ -120,6 +120,10 @@ def test_each_epoch_reads_its_view(resident: bool, tmp_path: Path):
         own = part.__getitems__([(epoch, 0), (epoch, 1)])
         assert torch.equal(own["input"], batch["input"])
         assert own["meta"]["index"].tolist() == [0, 1]
+    table.together = 2  # two views of each image in a batch
+    batch = table.__getitems__([(1, 4), (1, 1)])
+    assert batch["target"][:, 0].tolist() == [14, 11, 4, 1]
+    assert batch["meta"]["index"].tolist() == [4, 1, 4, 1]
 
 
 def test_the_table_is_keyed_by_the_backbone(faces: Path, tmp_path: Path):

@@ -97,6 +97,10 @@ def test_randomness_belongs_to_the_key_not_to_the_worker(workers: int):
         assert torch.equal(row, item(dataset, 0, int(row[0])))
     assert not torch.equal(item(dataset, 0, 1), item(dataset, 1, 1))
     assert not torch.equal(item(dataset, 0, 1), item(Keyed(Noise(), seed=6), 0, 1))
+    dataset.together = 2
+    one, other = (item["input"] for item in dataset.__getitems__([(0, 1)]))
+    assert one[0] == other[0] == 1
+    assert not torch.equal(one, other)  # two views of a sample
     # Published numbers depend on these streams.
     expected = [1.0, 0.4851321, 0.6556157, 0.0861546]  # of the first version
     np.testing.assert_allclose(item(dataset, 0, 1), expected, rtol=1e-5)

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from engine.runs import checkpoint
-from engine.runs.run import run
+from engine.runs.run import composed, run
 from engine.training import build
 from engine.training.task import Regression
 from losses import BalancedLoss, Flat, Gaussian, WeightedLoss
@@ -19,12 +19,13 @@ from tests.engine import tiny, tiny_bodies
 from tests.engine.tiny import TinyNet, TinyRegularizer
 from tests.engine.training.test_no_wait import samples
 
+ALL = "+regularizer=[ranksim,conr,rnc,ordinal_entropy,srl,dist_loss]"
 NODE = {"_target_": "tests.engine.tiny.TinyRegularizer", "weight": 0.5}
 
 
 def regularized(cfg: Any) -> Any:
     with open_dict(cfg):
-        cfg.regularizer = {"one": NODE, "two": {**NODE, "weight": 2.0}}
+        cfg.regularizer.update({"one": NODE, "two": {**NODE, "weight": 2.0}})
     return cfg
 
 
@@ -60,8 +61,8 @@ def test_regularizers_are_added_to_the_loss_and_reach_the_features(cached: bool)
 
 
 def test_regularizers_of_a_run(faces: Path, tmp_path: Path):
-    """Fitted, logged, optimised, and resumed with the same bits."""
-    changes = ("trainer.checkpoint_every=1", "trainer.batch_size=16")
+    """Fitted, logged, optimised, and resumed with the same bits; with two views and an adapter."""
+    changes = ("trainer.checkpoint_every=1", "trainer.batch_size=16", "adapter=6", ALL)
     cfg = regularized(tiny.config(faces, tmp_path / "a", "imdb_wiki/bmc", *changes))
     done = Path(run(cfg)["folder"])
     state = checkpoint.read(done / "checkpoints" / "last.pt")["task"]
@@ -69,9 +70,14 @@ def test_regularizers_of_a_run(faces: Path, tmp_path: Path):
     assert float(state["regularizers.one.mean_label"]) == pytest.approx(labels.mean())
     assert float(state["regularizers.two.calls"]) == 6  # three steps, two epochs
     assert float(state["regularizers.two.scale"]) != 1
+    assert state["model.hidden.0.weight"].shape == (6, 8)
+    assert state["regularizers.srl.centroids"].abs().sum() > 0
     events = EventAccumulator(str(done)).Reload()
     values = [events.Scalars(f"train/regularizer/{name}") for name in ("one", "two")]
     assert values[1][0].value == pytest.approx(4 * values[0][0].value)  # the same scale at first
+    assert {tag.split("/")[2] for tag in events.Tags()["scalars"] if "/regularizer/" in tag} == {
+        *("ranksim", "conr", "rnc", "ordinal_entropy", "srl", "dist_loss", "one", "two")
+    }
 
     class Interrupted(Exception):
         pass
@@ -110,6 +116,25 @@ def test_regularizers_of_maps_see_pixels(rooms: Path, tmp_path: Path):
     )
     terms = task.regularizer_terms
     torch.testing.assert_close(loss, bni + terms["one"] + terms["two"])
+
+
+def test_regularizers_of_pixels_and_of_sentences(rooms: Path, tmp_path: Path):
+    """Every experiment with features takes them: maps by a subset of pixels, pairs of sentences."""
+    cfg = tiny.depth_config(rooms, tmp_path, "nyud2/bni", "features=none", ALL)
+    train = build.dataset(cfg, "train")
+    task: Any = build.task(cfg, train.labels, None, train.label_counts)
+    task(samples(train, 2))[0].backward()
+    assert set(task.regularizer_terms) == set(cfg.regularizer)
+    assert all(term.isfinite() for term in task.regularizer_terms.values())
+    sentences = ["experiment=stsb/vanilla", "+regularizer=ranksim", "model.inputs=4"]
+    task = build.task(composed("train", sentences), np.linspace(0, 5, 20)[:, None])
+    given = {"input": torch.randn(6, 4), "target": torch.arange(6.0)[:, None]}
+    task(given | {"meta": {"index": torch.arange(6)}})[0].backward()
+    assert task.regularizer_terms["ranksim"] > 0
+    one_view = ["experiment=imdb_wiki/bmc", "preset=laptop", "features.views=1"]
+    for given in (sentences[:1], one_view):
+        with pytest.raises(ValueError, match="conr needs 2 augmented views"):
+            build.task(composed("train", [*given, "+regularizer=conr"]), np.zeros((3, 1)))
 
 
 def test_a_task_without_regularizers_refuses_them(bodies: Path, tmp_path: Path):
