@@ -36,17 +36,22 @@ class JobFailed(RuntimeError):
         failures.append(message)
 
 
-def command(config: str, target: str | Callable[..., Any], free: str = "") -> Callable[..., Any]:
+Words = Callable[[list[str]], list[str]]
+
+
+def command(
+    config: str, target: str | Callable[..., Any], rewrite: Words = list
+) -> Callable[..., Any]:
     """Return main(cfg), which checks the settings and calls `target`, a function or its name.
     Without a config it reads configs/<config>.yaml and the command line.
 
     A name is imported after the settings are checked, so help and errors are fast.
-    free: the group whose settings need not be in that file.
+    rewrite: changes the words of the command line before Hydra reads them.
     """
 
     def main(cfg: DictConfig | None = None) -> Any:
         if cfg is None:
-            return from_command_line(main, config, free)
+            return from_command_line(main, config, rewrite)
         if config != "train":  # engine.runs.run checks the configs that it runs
             from engine.cli import settings
 
@@ -56,7 +61,7 @@ def command(config: str, target: str | Callable[..., Any], free: str = "") -> Ca
     return main
 
 
-def from_command_line(main: Callable[..., Any], config: str, free: str) -> Any:
+def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> Any:
     """Run main with the config of the command line; every failed job of a sweep is reported."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         from engine.cli import help
@@ -77,12 +82,11 @@ def from_command_line(main: Callable[..., Any], config: str, free: str) -> Any:
 
             if full:
                 traceback.print_exc()
-            failed = JobFailed(paragraph(error))
+            failed = JobFailed(paragraph(error, config))
             if os.getpid() != caller:  # a launcher's process; Hydra prints what is raised here
                 raise failed from None
 
-    if free:  # Hydra adds a setting with ++ whether or not it exists
-        sys.argv = [f"++{word}" if word.startswith(f"{free}.") else word for word in sys.argv]
+    sys.argv[1:] = rewrite(sys.argv[1:])
     if {"--multirun", "-m"} & set(sys.argv):  # processes of a launcher import this file
         found = [str(Path(__file__).parent), ROOT, os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
@@ -99,7 +103,7 @@ def from_command_line(main: Callable[..., Any], config: str, free: str) -> Any:
 
         if full and not failures:
             traceback.print_exc()
-        done, messages = None, failures or [paragraph(error)]
+        done, messages = None, failures or [paragraph(error, config)]
     else:
         messages = failures
     if messages:

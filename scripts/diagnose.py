@@ -4,7 +4,6 @@ python scripts/diagnose.py labels.csv
 python scripts/diagnose.py people.csv column=age residuals=error
 """
 
-import sys
 from pathlib import Path
 
 from command import command
@@ -38,8 +37,7 @@ def positional(arguments: list[str]) -> list[str]:
     return [a if "=" in a or a.startswith("-") else f"labels='{a}'" for a in arguments]
 
 
-main = command("diagnose", report)
+main = command("diagnose", report, positional)
 
 if __name__ == "__main__":
-    sys.argv[1:] = positional(sys.argv[1:])
     main()

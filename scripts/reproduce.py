@@ -2,7 +2,13 @@
 
 from command import command
 
-main = command("reproduce/default", "engine.tables.reproduce.reproduce", free="paths")
+
+def added(words: list[str]) -> list[str]:
+    """Add paths whether or not the config has them: only datasets know their names."""
+    return [f"++{word}" if word.startswith("paths.") else word for word in words]
+
+
+main = command("reproduce/default", "engine.tables.reproduce.reproduce", added)
 
 if __name__ == "__main__":
     main()

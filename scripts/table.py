@@ -2,7 +2,16 @@
 
 from command import command
 
-main = command("table", "engine.tables.make.main")
+
+def without(words: list[str]) -> list[str]:
+    """Replace ~table.rows.<row> by without=[<row>]: Hydra reads no + or space in a name."""
+    marks = ("~table.rows.", "~table.extras.")
+    removed = ",".join(f"'{word.split('.', 2)[2]}'" for word in words if word.startswith(marks))
+    kept = [word for word in words if not word.startswith(marks)]
+    return [*kept, f"without=[{removed}]"] if removed else words
+
+
+main = command("table", "engine.tables.make.main", without)
 
 if __name__ == "__main__":
     main()

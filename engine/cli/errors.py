@@ -1,16 +1,19 @@
 """Error messages of the scripts: one paragraph with what went wrong and what to do."""
 
-import difflib
 import errno
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 from hydra.errors import HydraException, OverrideParseException
+from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
 from engine import CONFIGS
 from engine.cli.help import choices
 from engine.cli.schema import TRAIN
+from engine.cli.settings import leaves, nearest
 
 EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError, ImportError)  # what we raise
 OTHER_PATH = "Name another path, or move what is there."
@@ -25,7 +28,7 @@ ADVICE = {
 }
 
 
-def paragraph(error: BaseException) -> str:
+def paragraph(error: BaseException, script: str = "train") -> str:
     """Return the message of an error; an unexpected error is named."""
     text = str(error).strip()
     if type(error).__name__ == "ProcessRaisedException":  # a traceback of another process
@@ -37,10 +40,9 @@ def paragraph(error: BaseException) -> str:
         return f"{missing[1]}=<choice> is missing; choose from:\n{choices(missing[1], '  ')}"
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", text):
         return f"{missing[1]} must be given, e.g. {missing[1]}=..."
-    if unknown := re.search(r"[Cc]ould not override '([\w.]+)'", text):
-        near = difflib.get_close_matches(unknown[1], [n for n in TRAIN if n != unknown[1]], 1)
-        hint = f"; did you mean {near[0]}?" if near else "."
-        return f"{text.splitlines()[0]} There is no such setting{hint}"
+    if unknown := re.search(r"[Cc]ould not override '([\w./@]+)'", text):
+        near = nearest(unknown[1], known_settings(script, unknown[1]))
+        return f"{unknown[1]}: there is no such setting.{near}"
     if comma := re.search(r"Ambiguous value for argument '([\w./@+]+)=(.*)'", text):
         return (
             f"{comma[1]}={comma[2]} has a comma. Add --multirun to run every value, or write one "
@@ -48,11 +50,16 @@ def paragraph(error: BaseException) -> str:
         )
     if lost := re.search(r"Could not find '([\w./-]+)'", text):
         path = Path(re.sub(r"^preset/.*/", "preset/", lost[1]))  # presets of each benchmark
-        folder = path if (CONFIGS / path).is_dir() else path.parent
-        group = path.parts[0]
-        known = sorted((CONFIGS / folder).glob("*.yaml")) or (CONFIGS / group).rglob("*.yaml")
-        names = ", ".join(str(one.relative_to(CONFIGS / group).with_suffix("")) for one in known)
-        return f"{group}={path.relative_to(group)}: no such choice; choose from {names}."
+        known, group = re.findall(r"^\t([\w.-]+)$", text, re.MULTILINE), path.parent
+        if not known:  # Hydra lists no choices that are in folders
+            group = Path(path.parts[0])
+            files = sorted((CONFIGS / path).glob("*.yaml")) or sorted(
+                (CONFIGS / group).rglob("*.yaml")
+            )
+            known = [str(one.relative_to(CONFIGS / group).with_suffix("")) for one in files]
+        choice = path.relative_to(group)
+        near = nearest(choice, known)
+        return f"{group}={choice}: no such choice; choose from {', '.join(known)}.{near}"
     if gone := isinstance(error, ConfigAttributeError) and error.full_key:
         return f"{gone} is missing. Give it a value instead of removing it (~{gone})."
     if isinstance(error, TypeError) and (gone := re.search(r"missing .* argument.*: (.*)", text)):
@@ -66,3 +73,17 @@ def paragraph(error: BaseException) -> str:
     if isinstance(error, EXPECTED) and text:
         return text
     return f"Unexpected {type(error).__name__}: {text or 'no message'}."
+
+
+def known_settings(script: str, unknown: str) -> list[str]:
+    """Return the names of all settings of a script, with the choices of the command line."""
+    from engine.runs.run import composed
+
+    words = [word for word in sys.argv[1:] if "=" in word and not word.startswith("-")]
+    others = [word for word in words if word.lstrip("+").split("=")[0] != unknown]
+    try:
+        cfg: Any = composed(script, others)
+    except HydraException:  # another word is wrong, too, or has several values for a sweep
+        cfg = OmegaConf.load(CONFIGS / f"{script}.yaml")
+    found = [name for name, _ in leaves(OmegaConf.to_container(cfg))]
+    return [*found, *TRAIN] if script == "train" else found

@@ -208,6 +208,10 @@ def words(hint: Any) -> str:
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:
-    """` Did you mean ...?` for the closest of the known names."""
-    found = difflib.get_close_matches(str(name), list(known), 1)
+    """` Did you mean ...?` for the closest of the known names: optim.optimizer.lr for optim.lr."""
+    names, last = list(known), str(name).rpartition(".")[2]
+    same = [one for one in names if one.endswith(f".{last}")]
+    usual = [one for one in same if one in TRAIN]
+    found = difflib.get_close_matches(str(name), usual or same, 1, 0)
+    found = found or difflib.get_close_matches(str(name), names, 1)
     return f" Did you mean {found[0]}?" if found else ""

@@ -8,6 +8,7 @@
 Runs are found by their configs; missing ones are run.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,19 @@ from datasets.io.arrays import read_npz
 from engine.cli import targets
 from engine.cli.settings import nearest
 from engine.runs.folder import AGAIN, REPLICATES
-from engine.runs.run import composed, first_stage, result
+from engine.runs.run import SHARED, composed, first_stage, result
 from engine.runs.run_all import Progress, run_all
 from engine.tables.intervals import Seed, compared
 from engine.tables.table import DIVERGED, cell
 from engine.tables.tradeoff import areas
+
+# Overrides of these groups do not change stage 1, or reach it with the config of stage 2.
+STAGE2 = (*SHARED, "preset", "loss", "components", "features", "freeze_bn", "choose", "backbone")
+
+
+def group_of(override: str) -> str:
+    """Return the group that an override changes: trainer for ~trainer.clip."""
+    return re.split(r"[.=/@]", override.lstrip("+~"))[0]
 
 
 def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +81,9 @@ def configs(
     base = composed("train", [f"experiment={row['experiment']}", *overrides, *own])
     for key, value in (row.get("changes") or {}).items():  # all values of a sweep share the rest
         OmegaConf.update(base, key, value, force_add=True)
+    if base.backbone is not None:  # its stage 1 is also a row, which receives the same overrides
+        stage1 = [text for text in overrides if group_of(text) not in STAGE2]
+        base.backbone.overrides = [*base.backbone.overrides, *stage1]
     heads = [_with(base, "seed", seed) for seed in range(row.get("seeds") or seeds)]
     if first_stage(base) is None:
         return heads

@@ -1,6 +1,5 @@
 """Make a table with its figures, running what is missing: see configs/table.yaml."""
 
-import re
 import sys
 import time
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from engine.runs import provenance
 from engine.runs.run_all import Event, Progress, State
 from engine.tables import pages
 from engine.tables import table as tables
-from engine.tables.compare import compare, configs, expanded
+from engine.tables.compare import compare, configs, expanded, group_of
 from engine.tables.cost import measure
 from engine.tables.intervals import swept
 
@@ -26,7 +25,7 @@ FOR_RUNS = ("preset", "paths", "dataset", "metrics", "task", "trainer", "log", "
 
 def passed_on(overrides: list[str]) -> list[str]:
     """Return the overrides of the command line that every run receives."""
-    return [text for text in overrides if re.split(r"[.=]", text.lstrip("+~"))[0] in FOR_RUNS]
+    return [text for text in overrides if group_of(text) in FOR_RUNS]
 
 
 def main(cfg: DictConfig) -> None:
@@ -93,17 +92,21 @@ def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str
 
 
 def select_rows(cfg: DictConfig) -> None:
-    """Keep only the rows that `rows` names, in the table and in its extras."""
-    if cfg.rows is None:
-        return
-    known = [*cfg.table.rows, *(cfg.table.get("extras") or {})]
-    if unknown := [name for name in cfg.rows if name not in known]:
-        raise ValueError(
-            f"rows: unknown {', '.join(map(repr, unknown))}; choose from {', '.join(known)}."
-        )
+    """Apply `rows`, `without` and `add` to the table and its extras."""
+    table, added = targets.plain(cfg.table), targets.plain(cfg.add) if cfg.add else {}
+    known = [*table["rows"], *(table.get("extras") or {})]
+    if twice := [name for name in added if name in known]:
+        raise ValueError(f"add: the table has a row {twice[0]} already; choose another name.")
+    for setting in ("rows", "without"):
+        if unknown := [name for name in cfg[setting] or [] if name not in known]:
+            names = ", ".join(map(repr, unknown))
+            raise ValueError(f"{setting}: unknown {names}; choose from {', '.join(known)}.")
     for section in ("rows", "extras"):
-        rows = cfg.table.get(section) or {}
-        kept = {name: row for name, row in rows.items() if name in cfg.rows}
+        rows = table.get(section) or {}
+        names = [n for n in rows if n not in cfg.without and (cfg.rows is None or n in cfg.rows)]
+        kept = {name: rows[name] for name in names}
+        if section == "rows":
+            kept |= {n: {"experiment": r} if isinstance(r, str) else r for n, r in added.items()}
         OmegaConf.update(cfg, f"table.{section}", kept, merge=False, force_add=True)
 
 

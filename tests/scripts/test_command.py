@@ -30,15 +30,24 @@ def start(monkeypatch: pytest.MonkeyPatch):
     signal.signal(signal.SIGTERM, handler)
 
 
+BMC, AGES = "experiment=imdb_wiki/bmc", "table=imdb_wiki"
 WRONG = [
-    ("train", ["experiment=imdb_wiki/bmc", "trainer.epoch=3"], "did you mean trainer.epochs?"),
-    ("train", ["experiment=imdb_wiki/bmcc"], "imdb_wiki/bmcc"),
-    (
-        "train",
-        ["experiment=imdb_wiki/bmc", "seed=-1"],
-        "seed: expected a whole number >= 0; got -1",
-    ),
+    ("train", [BMC, "trainer.epoch=3"], "Did you mean trainer.epochs?"),
+    ("train", [BMC, "optim.lr=1"], "Did you mean optim.optimizer.lr?"),
+    ("train", [BMC, "lr=1"], "Did you mean optim.optimizer.lr?"),
+    ("train", [BMC, "epochs=1"], "Did you mean trainer.epochs?"),
+    ("train", [BMC, "loss.likelihood.sgma=3"], "Did you mean loss.likelihood.sigma?"),
+    ("train", [BMC, "loss.sigma=3"], "Did you mean loss.likelihood.sigma?"),
+    ("train", [BMC, "loss/prior=nope"], "loss/prior=nope: no such choice; choose from batch, bi"),
+    ("train", [BMC, "preset=nope"], "preset=nope: no such choice; choose from laptop, official"),
+    ("train", [BMC, "hydra/launcher=nope"], "no such choice; choose from basic"),
+    ("train", ["experiment=imdb_wiki/bmcc"], "Did you mean imdb_wiki/bmc?"),
+    ("train", [BMC, "seed=-1"], "seed: expected a whole number >= 0; got -1"),
     ("table", ["table=ihmr", "dataset.onli=[coco]"], "dataset.onli"),
+    ("table", [AGES, "sedes=3"], "Did you mean seeds?"),
+    ("table", [AGES, "~table.rows.RRT+LSD"], "unknown 'RRT+LSD'; choose from Vanilla, RRT"),
+    ("table", [AGES, "add={BMC:imdb_wiki/bmc}"], "add: the table has a row BMC already"),
+    ("table", [AGES, "add={Mine:imdb_wiki/mine}"], "imdb_wiki/mine: no such choice"),
     ("reproduce", ["tables=imdb_wiki"], "tables"),
     ("evaluate", ["run=x", "splits=val"], "splits"),
     ("evaluate", ["run=x", "split=tset"], "Did you mean test?"),

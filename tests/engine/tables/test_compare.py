@@ -126,6 +126,18 @@ def test_heads_are_trained_on_every_stage1_run():
     assert found["seeds"] == pytest.approx(over_seeds({(i, 0): by_stage[i] for i in (0, 1)}))
 
 
+@pytest.mark.parametrize(
+    "more",
+    [["trainer.epochs=1"], ["optim.optimizer.lr=1e-5", "trainer.batch_size=8", "dataset=wiki"], []],
+)
+def test_stage_one_is_the_row_that_is_shown(more: list[str]):
+    overrides = ["preset=laptop", "paths=mini", *more]
+    rows = [{"experiment": f"imdb_wiki/{name}"} for name in ("vanilla", "bmc")]
+    vanilla, bmc = (comparison.configs(row, 1, overrides)[0] for row in rows)
+    assert first_stage(bmc) == vanilla
+    assert comparison.configs(rows[1], 1, ["components=4"])[0].components == 4
+
+
 def test_a_row_can_choose_or_sweep_its_knob():
     settings = {"seed": 0, "dataset.size": 8}
     choose = {"key": "loss.weights.power", "among": [0.5, 1.0], "settings": settings}

@@ -9,6 +9,7 @@ from engine.runs.run import composed
 from engine.tables import make
 from engine.tables.table import cell
 from engine.tables.tradeoff import areas
+from scripts.table import without
 from tests.engine.tables.test_tradeoff import table
 from tests.engine.tiny import tiny
 
@@ -60,14 +61,23 @@ def test_a_table_is_written_with_the_papers_numbers(
     assert "old" not in readme.read_text()
 
 
-def test_rows_are_selected_by_name():
-    cfg = composed("table", ["table=imdb_wiki", "rows=[RRT+LDS,Balanced L1,Focal]"])
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        (["rows=[RRT+LDS,Balanced L1]"], ["RRT+LDS", "Balanced L1"]),
+        (["rows=[RRT,BMC]", "add={Mine:imdb_wiki/gai}"], ["RRT", "BMC", "Mine"]),
+        (
+            ["~table.rows.RRT+LDS", "~table.rows.Balanced L1", "~table.rows.GAI", "rows=null"],
+            ["Vanilla", "RRT", "BMC", "BNI", "Histogram"],
+        ),
+    ],
+)
+def test_rows_are_selected_removed_and_added_by_name(words: list[str], rows: list[str]):
+    cfg = composed("table", ["table=imdb_wiki", *without(words)])
     make.select_rows(cfg)
-    assert list(cfg.table.rows) == ["RRT+LDS", "Balanced L1"]
-    assert list(cfg.table.extras) == ["Focal"]
-    cfg.rows = ["Balanced L2"]
-    with pytest.raises(ValueError, match="rows: unknown 'Balanced L2'; choose from RRT"):
-        make.select_rows(cfg)
+    assert list(cfg.table.rows) == rows
+    if "Mine" in rows:
+        assert cfg.table.rows.Mine == {"experiment": "imdb_wiki/gai"}
 
 
 def test_overrides_for_the_runs_are_passed_on():
