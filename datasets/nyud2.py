@@ -1,4 +1,4 @@
-"""NYUD2-DIR: indoor scenes and their depth, from the public files or from the labelled `.mat`.
+"""NYUD2-DIR: indoor scenes and their depth.
 
     nyu2_train.csv, nyu2_test.csv    the frames, see datasets/io/nyud2_frames.py
     test_balanced_mask.npy           uint8 (frames, 228, 304): the evaluated pixels
@@ -25,14 +25,12 @@ from datasets import depth as maps
 from datasets.io.arrays import read_npy
 from datasets.io.files import MAX_BYTES, MAX_PIXELS, Progress
 from datasets.io.manifest import manifest
-from datasets.io.nyud2_frames import PREPARE, PngFrames, read_csv
-from datasets.io.nyud2_mat import MatFrames
+from datasets.io.nyud2_frames import PREPARE, Frames, read_csv
 
 SPLITS = ("train", "val", "test")
 RESAMPLING = ("once", "released")
 MASK, HISTOGRAM = "test_balanced_mask.npy", "train_depth_histogram.npy"
 BLOCK = 20  # consecutive frames that are held out together if there are no scene folders
-Frames = PngFrames | MatFrames
 
 
 class DepthDataset(Dataset):
@@ -50,7 +48,6 @@ class DepthDataset(Dataset):
         validation: None: the val split is empty; "test": it is the test split, as in the released
             code; a number: that share of the training scenes, which are not trained on.
         mask, histogram: the files of scripts/prepare_nyud2.py; by default in `root`.
-        mat, splits: the labelled set and NYU's splits.mat, read instead of the CSVs' files.
         max_pixels, max_bytes: limits on an image and on the unpacked size of another file.
     """
 
@@ -64,8 +61,6 @@ class DepthDataset(Dataset):
         validation: float | str | None = None,
         mask: str | Path | None = None,
         histogram: str | Path | None = None,
-        mat: str | Path | None = None,
-        splits: str | Path | None = None,
         max_pixels: int = MAX_PIXELS,
         max_bytes: int = MAX_BYTES,
     ):
@@ -79,7 +74,7 @@ class DepthDataset(Dataset):
         # Deviation: training samples a frame once instead of three times, see docs/protocol.md.
         self.once = split == "train" and resampling == "once"
         side = "test" if split == "test" or (split, validation) == ("val", "test") else "train"
-        self.frames = frames(self.root, side, mat, splits, self.once, max_pixels, max_bytes)
+        self.frames = Frames(self.root, side, self.once, max_pixels)
         self.numbers = _chosen(self.frames.scenes, side, split, validation)
         self.labels = maps.bin_centers()[:, None]  # (B, 1), each as often as label_counts says
         self.mask, self.label_counts = None, None
@@ -99,19 +94,13 @@ class DepthDataset(Dataset):
         root: str | Path,
         mask: str | Path | None = None,
         histogram: str | Path | None = None,
-        mat: str | Path | None = None,
-        splits: str | Path | None = None,
         **_: Any,
     ) -> str:
         """Return a digest of the frames, the mask and the histogram."""
-        files = [mask or Path(root, MASK), histogram or Path(root, HISTOGRAM)]
-        if mat is not None:
-            files += [mat, splits or Path(mat).with_name("splits.mat")]
-        else:
-            csvs = [Path(root, f"nyu2_{side}.csv") for side in ("train", "test")]
-            rows = [row for csv in csvs if csv.is_file() for row in read_csv(csv)]
-            files += [*csvs, *(f"{root}/{path}" for row in rows for path in row)]
-        return manifest(map(str, files), content, (str(root), str(mat)))
+        csvs = [Path(root, f"nyu2_{side}.csv") for side in ("train", "test")]
+        paths = [path for csv in csvs if csv.is_file() for row in read_csv(csv) for path in row]
+        files = [mask or Path(root, MASK), histogram or Path(root, HISTOGRAM), *csvs]
+        return manifest([*map(str, files), *(f"{root}/{p}" for p in paths)], content, str(root))
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -153,23 +142,6 @@ class DepthDataset(Dataset):
         if array.shape not in shapes:
             raise ValueError(f"{path}: expected shape {shapes[0]}, got {array.shape}. {command}")
         return array
-
-
-def frames(
-    root: Path,
-    side: str,
-    mat: str | Path | None = None,
-    splits: str | Path | None = None,
-    reduced: bool = False,
-    max_pixels: int = MAX_PIXELS,
-    max_bytes: int = MAX_BYTES,
-) -> Frames:
-    """Return the training or test frames, from the CSVs or, if given, from the `.mat`."""
-    if mat is None:
-        bits = 8 if side == "train" else 16
-        return PngFrames(root / f"nyu2_{side}.csv", root, bits, reduced, max_pixels)
-    splits = Path(splits or Path(mat).with_name("splits.mat"))
-    return MatFrames(Path(mat), splits, side, max_pixels, max_bytes)
 
 
 def histograms(frames: Frames, progress: Progress = iter) -> NDArray:

@@ -1,8 +1,9 @@
-"""Frames of NYUD2-DIR: PNG files listed in a CSV.
+"""Frames of NYUD2-DIR: files listed in a CSV.
 
     nyu2_train.csv, nyu2_test.csv    image,depth: no header, the first element of a path is `root`
     training depth                   8-bit PNG,  metres = value / 255 * 10
     test depth                       16-bit PNG, metres = value / 1000
+    either                           32-bit TIFF, metres (prepare_nyud2.py lossless=true)
 
 A zero in a depth map is a missing measurement.
 """
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 
 from datasets.depth import SHORT_SIDE
 from datasets.io import images
-from datasets.io.files import first_outside, locate
+from datasets.io.files import MAX_PIXELS, first_outside, locate
 
 PREPARE = "scripts/prepare_nyud2.py"
 AGAIN = "Download it again, or remove its row from the CSV."
-STEPS = {8: 10 / 255, 16: 1 / 1000}  # metres per step of a depth PNG of 8 or 16 bits
+STEPS = {"uint8": 10 / 255, "uint16": 1 / 1000, "float32": 1.0}  # metres per step of a depth
+STORED = {"train": "uint8", "test": "uint16"}
 
 
 class Frame(NamedTuple):
@@ -30,15 +32,15 @@ class Frame(NamedTuple):
     unit: float  # metres per step of depth
 
 
-class PngFrames:
-    """Frames of a CSV, whose files are checked to exist.
+class Frames:
+    """Frames of one side ("train" or "test") of the data, whose files are checked to exist.
 
-    bits: of a depth PNG, 8 or 16. reduced: decode a JPEG of at least twice the needed size at half
-    its size.
+    reduced: decode a JPEG of at least twice the needed size at half its size.
     """
 
-    def __init__(self, csv: Path, root: Path, bits: int, reduced: bool, max_pixels: int):
-        self.bits, self.reduced, self.max_pixels = bits, reduced, max_pixels
+    def __init__(self, root: Path, side: str, reduced: bool = False, max_pixels: int = MAX_PIXELS):
+        csv = root / f"nyu2_{side}.csv"
+        self.stored, self.reduced, self.max_pixels = STORED[side], reduced, max_pixels
         rows = read_csv(csv)
         paths = [path for row in rows for path in row]
         files = locate(root, paths, lambda index: f"{csv}, line {index // 2 + 1}")
@@ -55,12 +57,12 @@ class PngFrames:
         if shape != depth.shape:
             expected = f"depth of the size of its image {file}, {shape}"
             raise ValueError(f"{other}: expected {expected}, got {depth.shape}. {AGAIN}")
-        return Frame(image, depth, STEPS[self.bits])
+        return Frame(image, depth, STEPS[depth.dtype.name])
 
     def depth(self, index: int) -> NDArray:
         """Return the depth in metres."""
         raw = self._depth(self.files[index][1])
-        return raw.astype(np.float32) * np.float32(STEPS[self.bits])
+        return raw.astype(np.float32) * np.float32(STEPS[raw.dtype.name])
 
     def _image(self, file: Path) -> tuple[NDArray, tuple[int, ...]]:
         """Return an RGB image and its size in the file."""
@@ -76,17 +78,13 @@ class PngFrames:
     def _depth(self, file: Path) -> NDArray:
         data = images.read_bytes(file)
         raw = images.imdecode(data, file, cv2.IMREAD_UNCHANGED, self.max_pixels)
-        if raw.ndim != 2 or raw.dtype.itemsize * 8 != self.bits:
-            got = f"{raw.dtype} with shape {raw.shape}. Training depth has 8, test depth 16."
-            raise ValueError(f"{file}: expected a grey PNG of {self.bits} bits, got {got}")
-        return check_depth(raw, file)
-
-
-def check_depth(depth: NDArray, source: Path | str) -> NDArray:
-    """Return a depth map that has at least one measurement."""
-    if not depth.any():
-        raise ValueError(f"{source}: expected a depth map, got zeros only. {AGAIN}")
-    return depth
+        if raw.ndim != 2 or raw.dtype.name not in (self.stored, "float32"):
+            got = f"{raw.dtype} with shape {raw.shape}. Training depth has 8 bits, test depth 16."
+            raise ValueError(f"{file}: expected a grey PNG of {self.stored}, got {got}")
+        if not np.isfinite(raw).all() or raw.min() < 0 or not raw.any():
+            expected = "expected a depth map, got negative or infinite numbers, or zeros only"
+            raise ValueError(f"{file}: {expected}. {AGAIN}")
+        return raw
 
 
 def read_csv(csv: Path) -> list[tuple[str, str]]:
@@ -108,11 +106,19 @@ def read_csv(csv: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def encode(image: NDArray, depth: NDArray, side: str) -> dict[str, bytes]:
-    """Encode RGB and metres as a train (8-bit) or test (16-bit) frame: {".jpg", ".png"}."""
+def encode(image: NDArray, depth: NDArray, side: str, lossless: bool = False) -> dict[str, bytes]:
+    """Encode RGB and metres as {suffix: bytes}, the image first.
+
+    A train (8-bit) or test (16-bit) frame of NYUD2-DIR, or, lossless, PNG and 32-bit TIFF.
+    """
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    if lossless:
+        return {
+            ".png": cv2.imencode(".png", bgr)[1].tobytes(),
+            ".tiff": cv2.imencode(".tiff", depth.astype(np.float32))[1].tobytes(),
+        }
     scale, kind = (255 / 10, np.uint8) if side == "train" else (1000, np.uint16)
     values = np.clip(np.round(depth * scale), 0, np.iinfo(kind).max).astype(kind)
-    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     return {
         ".jpg": cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, 95])[1].tobytes(),
         ".png": cv2.imencode(".png", values)[1].tobytes(),

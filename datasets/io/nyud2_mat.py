@@ -1,73 +1,54 @@
 """Frames of nyu_depth_v2_labeled.mat (HDF5), which stores images and depths with swapped axes."""
 
 import math
-import os
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from datasets.io.arrays import read_mat
-from datasets.io.nyud2_frames import Frame, check_depth
+from datasets.io.files import MAX_BYTES, MAX_PIXELS
 
 CHUNK = 1 << 28  # bytes of the largest chunk that is decompressed
 AGAIN = "Download nyu_depth_v2_labeled.mat again."
 
 
 class MatFrames:
-    """Frames of one side ("train" or "test") of splits.mat."""
+    """Frames of one side ("train" or "test") of splits.mat, by default next to the `.mat`."""
 
-    def __init__(self, mat: Path, splits: Path, side: str, max_pixels: int, max_bytes: int):
-        self.mat, self.max_bytes = mat, max_bytes
-        self._arrays, self._pid = None, -1
+    def __init__(self, mat: Path, splits: Path | None, side: str):
+        splits = splits or mat.with_name("splits.mat")
         if not h5py.is_hdf5(mat):
             found = "a file of another format" if mat.is_file() else "no such file"
             raise ValueError(f"{mat}: expected the labelled set as HDF5, got {found}. {AGAIN}")
-        self.numbers = read_splits(splits, max_bytes)[side]
-        with h5py.File(mat) as file:
-            images, depths = (array.shape for array in self._read(file))
+        self.numbers = read_splits(splits, MAX_BYTES)[side]
+        file = h5py.File(mat)
+        try:
+            self.images = own_array(file, "images", "u", CHUNK)
+            self.depths = own_array(file, "depths", "f", CHUNK)
+        except ValueError as error:
+            raise ValueError(f"{mat}: expected images and depths; {error}. {AGAIN}") from None
+        images, depths = self.images.shape, self.depths.shape
         if len(images) != 4 or len(depths) != 3 or images[1] != 3:
             got = f"{images} and {depths}. {AGAIN}"
             raise ValueError(f"{mat}: expected images (P, 3, W, H) and depths (P, W, H), got {got}")
-        if max(shape[-1] * shape[-2] for shape in (images, depths)) > max_pixels:
+        if max(shape[-1] * shape[-2] for shape in (images, depths)) > MAX_PIXELS:
             size = f"{images[2]} x {images[3]} pixels"
-            raise ValueError(f"{mat}: frames of {size}, more than {max_pixels=}. {AGAIN}")
-        count = min(images[0], depths[0])
-        if max(self.numbers) >= count:
+            raise ValueError(f"{mat}: frames of {size}, more than {MAX_PIXELS:,}. {AGAIN}")
+        if max(self.numbers) >= (count := min(images[0], depths[0])):
+            expected = f"expected numbers of the {count} frames of {mat}"
             got = f"{max(self.numbers) + 1}. Take splits.mat of the same release."
-            raise ValueError(
-                f"{splits}: expected numbers of the {count} frames of {mat}, got {got}"
-            )
-        self.scenes = [""] * len(self.numbers)
+            raise ValueError(f"{splits}: {expected}, got {got}")
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, index: int) -> Frame:
-        image = self._open()[0][self.numbers[index]].transpose(2, 1, 0)
-        return Frame(np.ascontiguousarray(image), self.depth(index), 1.0)
-
-    def depth(self, index: int) -> NDArray:
-        """Return the depth in metres."""
-        depth = self._open()[1][self.numbers[index]].T
-        return check_depth(np.ascontiguousarray(depth, np.float32), f"{self.mat}, frame {index}")
-
-    def _open(self) -> tuple[Any, Any]:
-        if self._arrays is None or self._pid != os.getpid():  # a handle must not cross a fork
-            self._arrays, self._pid = self._read(h5py.File(self.mat)), os.getpid()
-        return self._arrays
-
-    def _read(self, file: h5py.File) -> tuple[h5py.Dataset, h5py.Dataset]:
-        try:
-            chunk = min(self.max_bytes, CHUNK)
-            return own_array(file, "images", "u", chunk), own_array(file, "depths", "f", chunk)
-        except ValueError as error:
-            raise ValueError(f"{self.mat}: expected images and depths; {error}. {AGAIN}") from None
-
-    def __getstate__(self) -> dict:
-        return self.__dict__ | {"_arrays": None}
+    def __getitem__(self, index: int) -> tuple[NDArray, NDArray]:
+        """Return the image (H, W, 3) and the depth (H, W) in metres."""
+        image = self.images[self.numbers[index]].transpose(2, 1, 0)
+        depth = self.depths[self.numbers[index]].T
+        return np.ascontiguousarray(image), np.ascontiguousarray(depth, np.float32)
 
 
 def own_array(file: h5py.File, name: str, kinds: str, chunk_bytes: int) -> h5py.Dataset:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from datasets import nyud2, sources
 from datasets.ages import pack, read_csv, write_csv
 from datasets.io.files import atomic_write
-from datasets.io.nyud2_frames import encode
+from datasets.io.nyud2_frames import Frames, encode
 from datasets.io.nyud2_mat import MatFrames
 from datasets.split import balanced_split, identical_images, sides
 from datasets.stsb import FILES, read_pairs, vectors_of, wordllama
@@ -79,31 +79,32 @@ def _report_identical(
 def depth(cfg: DictConfig) -> None:
     """Make the balanced test mask and the training histogram; with a `.mat`, first its frames."""
     root = Path(cfg.root)
-    for side in ("train", "test") if cfg.mat is not None else ():
-        frames = nyud2.frames(root, side, cfg.mat, cfg.splits)
-        assert isinstance(frames, MatFrames)
-        _unpack(frames, root, side)
+    if cfg.mat is not None:
+        splits = None if cfg.splits is None else Path(cfg.splits)
+        for side in ("train", "test"):
+            _unpack(MatFrames(Path(cfg.mat), splits, side), root, side, cfg.lossless)
     if _wanted(root / nyud2.HISTOGRAM, cfg.overwrite):
         progress = functools.partial(tqdm, desc="counting")
-        counts = nyud2.histograms(nyud2.frames(root, "train"), progress)
+        counts = nyud2.histograms(Frames(root, "train"), progress)
         _save(root / nyud2.HISTOGRAM, counts)
         share = counts[:, 50:].sum() / counts.sum()
         print(f"{len(counts):,} training frames, {share:.1%} of the pixels beyond 5 m.")
     if _wanted(root / nyud2.MASK, cfg.overwrite):
         progress = functools.partial(tqdm, desc="balancing")
-        mask, pixels, bins = nyud2.measured_mask(nyud2.frames(root, "test"), cfg.seed, progress)
+        mask, pixels, bins = nyud2.measured_mask(Frames(root, "test"), cfg.seed, progress)
         _save(root / nyud2.MASK, mask)
         print(f"{pixels:,} pixels of each of {bins} bins in {len(mask)} test frames.")
 
 
-def _unpack(frames: MatFrames, root: Path, side: str) -> None:
+def _unpack(frames: MatFrames, root: Path, side: str, lossless: bool) -> None:
     """Write the frames of the `.mat` that do not exist yet, and then their CSV."""
     lines = []
     for index in tqdm(range(len(frames)), desc=f"unpacking {side}"):
         name = f"nyu2_{side}/{frames.numbers[index]:04d}"
-        lines.append(f"data/{name}.jpg,data/{name}.png\n")
-        if not (root / f"{name}.png").is_file():  # written after the .jpg
-            for ending, data in encode(frames[index].image, frames.depth(index), side).items():
+        image, depth = (".png", ".tiff") if lossless else (".jpg", ".png")
+        lines.append(f"data/{name}{image},data/{name}{depth}\n")
+        if not (root / f"{name}{depth}").is_file():  # written after the image
+            for ending, data in encode(*frames[index], side, lossless).items():
                 _write(root / f"{name}{ending}", data)
     _write(root / f"nyu2_{side}.csv", "".join(lines).encode())
 

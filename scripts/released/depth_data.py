@@ -15,6 +15,7 @@ import torch
 from datasets import depth as maps
 from datasets import nyud2
 from datasets.io.arrays import read_npy
+from datasets.io.nyud2_frames import Frames
 from engine.training import build
 from scripts.released.clones import Clone, Missing
 from scripts.released.depth import arguments
@@ -161,7 +162,7 @@ def histograms(root: Path, work: Path) -> Quantities:
         for item in (dataset[0], dataset[1]):
             bins = [dataset.get_bin_idx(value) for value in item["depth"].numpy().ravel()]
             counts.append(np.bincount(bins, minlength=100))
-        own = nyud2.histograms(nyud2.frames(work, "test"))
+        own = nyud2.histograms(Frames(work, "test"))
         yield f"histograms of two frames of {width} x {height}", own, np.stack(counts)
 
 

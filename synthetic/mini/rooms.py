@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from datasets import depth as maps
-from datasets.io.nyud2_frames import encode
-from datasets.nyud2 import HISTOGRAM, MASK, frames, histograms, measured_mask
+from datasets.io.nyud2_frames import Frames, encode
+from datasets.nyud2 import HISTOGRAM, MASK, histograms, measured_mask
 from synthetic.mini.folder import Progress, generated_folder
 from synthetic.mini.room_casting import PLAIN, PLANKS, TILES, Room, cast, paint, rays
 
@@ -137,6 +137,6 @@ def write_rooms(
             lines[side].append(f"data/{name}.jpg,data/{name}.png\n")
         for side, rows in lines.items():
             (work / f"nyu2_{side}.csv").write_text("".join(rows))
-        np.save(work / HISTOGRAM, histograms(frames(work, "train")))
-        np.save(work / MASK, measured_mask(frames(work, "test"), seed)[0])
+        np.save(work / HISTOGRAM, histograms(Frames(work, "train")))
+        np.save(work / MASK, measured_mask(Frames(work, "test"), seed)[0])
     return True

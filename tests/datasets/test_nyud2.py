@@ -14,6 +14,7 @@ from scipy.io import savemat
 
 from datasets import nyud2
 from datasets.depth import NEAREST, bins_of, released_depth, to_image
+from datasets.io.nyud2_frames import Frames
 from datasets.nyud2 import DepthDataset, measured_mask
 
 SMALL = (28, 38)
@@ -84,7 +85,7 @@ def test_a_frame_of_640_x_480_is_evaluated_at_the_released_pixels(tmp_path: Path
     seen = to_image(item["input"]).astype(float)
     assert np.abs(seen - half[6:234, 8:312]).mean() < 2  # JPEG at its best quality
     bins = bins_of(depth[13:469:2, 17:625:2] / 1000)
-    mask, each, number = measured_mask(nyud2.frames(tmp_path, "test"), seed=0)
+    mask, each, number = measured_mask(Frames(tmp_path, "test"), seed=0)
     assert (number, each) == (93, np.bincount(bins.ravel())[7:].min())
     assert set(np.bincount(bins[mask[0] > 0])[7:]) == {each}
 
@@ -145,24 +146,10 @@ def write_mat(folder: Path, frames: int = 3) -> tuple[Path, Path]:
     return folder / "labeled.mat", folder / "splits.mat"
 
 
-def test_the_labelled_mat_is_a_second_source(tmp_path: Path):
-    mat, splits = write_mat(tmp_path)
-    np.save(tmp_path / nyud2.HISTOGRAM, np.ones((2, 100), np.int32))
-    dataset = DepthDataset(tmp_path, "train", (228, 304), augment=False, mat=mat, splits=splits)
-    assert len(dataset) == 2
-    with h5py.File(mat) as file:
-        image, depth = file["images"][2].transpose(2, 1, 0), file["depths"][2].T  # pyright: ignore
-    frame = dataset.frames[1]
-    np.testing.assert_array_equal(frame.image, image)
-    np.testing.assert_array_equal(frame.depth, depth)
-    assert frame.unit == 1
-    assert dataset[1]["input"].shape == (3, 228, 304)
-
-
 DAMAGE: dict[str, tuple[str, Any, str]] = {
-    "16 bits": (".png", np.full((240, 320), 3000, np.uint16), "a grey PNG of 8 bits.*uint16"),
+    "16 bits": (".png", np.full((240, 320), 3000, np.uint16), "a grey PNG of uint8.*uint16"),
     "another size": (".png", np.full((120, 160), 90, np.uint8), r"\(240, 320\), got \(120, 160\)"),
-    "zeros": (".png", np.zeros((240, 320), np.uint8), "expected a depth map, got zeros only"),
+    "zeros": (".png", np.zeros((240, 320), np.uint8), "expected a depth map, got .*zeros only"),
     "not an image": (".jpg", b"no image", "expected a complete image"),
 }
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from datasets import nyud2
 from datasets.ages import AgeDataset, read_csv
+from datasets.io.nyud2_mat import MatFrames
 from datasets.nyud2 import DepthDataset
 from engine.benchmarks import mini
 from engine.benchmarks.prepare import ages, depth
@@ -139,23 +139,27 @@ def test_mini_is_drawn_from_its_config(tmp_path, capsys):
     assert len(read_csv(tmp_path / "mini/imdb_wiki.csv")) == 40
 
 
-def test_nyud2_from_the_labelled_mat(tmp_path, capsys):
+@pytest.mark.parametrize("lossless", [False, True])
+def test_nyud2_from_the_labelled_mat(tmp_path, capsys, lossless):
     """Files, CSVs, histogram and mask; what is there stays, what is missing is made."""
     mat, splits = write_mat(tmp_path, frames=3)
     root = tmp_path / "nyud2"
     cfg = settings("prepare_nyud2", f"root={root}", f"mat={mat}", f"splits={splits}")
+    cfg.lossless = lossless
     depth(cfg)
     train, test = (DepthDataset(root, split, (28, 38)) for split in ("train", "test"))
     assert (len(train), len(test)) == (2, 1)
-    source = nyud2.frames(root, "test", mat, splits).depth(0)
-    unpacked = test.frames.depth(0)
-    assert abs(source - unpacked).max() <= 0.0005 + 1e-6  # whole millimetres
-    source = nyud2.frames(root, "train", mat, splits).depth(1)
-    assert abs(train.frames.depth(1) - source).max() < 0.02
-    before = (root / "nyu2_train/0000.png").stat().st_mtime_ns
-    (root / "nyu2_train/0002.png").unlink()
+    image, metres = MatFrames(mat, splits, "test")[0]
+    error = abs(metres - test.frames.depth(0)).max()
+    assert error == 0 if lossless else error <= 0.0005 + 1e-6  # whole millimetres
+    assert (test.frames[0].image == image).all() == lossless
+    _, metres = MatFrames(mat, splits, "train")[1]
+    assert abs(train.frames.depth(1) - metres).max() < (1e-9 if lossless else 0.02)
+    ending = ".tiff" if lossless else ".png"
+    before = (root / f"nyu2_train/0000{ending}").stat().st_mtime_ns
+    (root / f"nyu2_train/0002{ending}").unlink()
     capsys.readouterr()
     depth(cfg)
     assert capsys.readouterr().out.count("exists and is kept") == 2
-    assert (root / "nyu2_train/0002.png").is_file()
-    assert (root / "nyu2_train/0000.png").stat().st_mtime_ns == before
+    assert (root / f"nyu2_train/0002{ending}").is_file()
+    assert (root / f"nyu2_train/0000{ending}").stat().st_mtime_ns == before

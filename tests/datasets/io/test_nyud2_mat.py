@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from datasets import nyud2
+from datasets.io.nyud2_mat import MatFrames
 from tests.datasets.test_nyud2 import write_mat
 
 
 def test_a_mat_that_is_not_hdf5(tmp_path: Path):
     (tmp_path / "labeled.mat").write_bytes(b"MATLAB 5.0 MAT-file")
     with pytest.raises(ValueError, match=r"labeled\.mat: expected the labelled set as HDF5"):
-        nyud2.frames(tmp_path, "train", tmp_path / "labeled.mat")
+        MatFrames(tmp_path / "labeled.mat", None, "train")
 
 
 def virtual(file: h5py.File) -> None:
@@ -57,7 +57,7 @@ FOREIGN: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
     ),
     "too many pixels": (
         lambda file: file.create_dataset("images", (3, 3, 2**14, 2**14), "u1", chunks=(1, 1, 9, 9)),
-        "more than max_pixels",
+        "more than 50,000,000",
     ),
 }
 
@@ -70,14 +70,14 @@ def test_a_mat_with_images_of_another_kind_is_refused(what: str, tmp_path: Path)
         file.move("images", "other")
         change(file)
     with pytest.raises(ValueError, match=rf"labeled\.mat: .*{message}.*Download"):
-        nyud2.frames(tmp_path, "train", mat, splits)
+        MatFrames(mat, splits, "train")
 
 
 def test_splits_of_another_release_or_damaged(tmp_path: Path):
     mat, splits = write_mat(tmp_path)
     savemat(splits, {"trainNdxs": [[9]], "testNdxs": [[2]]})
     with pytest.raises(ValueError, match=r"splits\.mat: expected numbers of the 3 frames.*got 9"):
-        nyud2.frames(tmp_path, "train", mat, splits)
+        MatFrames(mat, splits, "train")
     splits.write_bytes(b"x")
     with pytest.raises(ValueError, match=r"splits\.mat: expected trainNdxs and testNdxs"):
-        nyud2.frames(tmp_path, "train", mat, splits)
+        MatFrames(mat, splits, "train")
