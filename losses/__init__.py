@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .heteroscedastic import Heteroscedastic
     from .likelihoods import Gaussian
     from .mixture import GaussianMixture
+    from .posthoc import Rebalancer
     from .priors import Batch, Bins, Flat
     from .reweight import WeightedLoss
     from .robust import Huber, Laplace
@@ -25,6 +26,7 @@ MODULES = {  # imported when a name is first used
     "heteroscedastic": ("Heteroscedastic",),
     "likelihoods": ("Gaussian",),
     "mixture": ("GaussianMixture",),
+    "posthoc": ("Rebalancer",),
     "priors": ("Batch", "Bins", "Flat"),
     "reweight": ("WeightedLoss",),
     "robust": ("Huber", "Laplace"),
