@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .balanced import BMC, BNI, GAI, BalancedLoss
+    from .balanced import BMC, BNI, GAI, BalancedLoss, balanced_mse
     from .categorical import Categorical, Classes, Histogram
     from .diagnosis import diagnose
     from .estimator import BalancedRegressor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .structured import GaussianKernel, Product, Subspace
 
 MODULES = {  # imported when a name is first used
-    "balanced": ("BMC", "BNI", "GAI", "BalancedLoss"),
+    "balanced": ("BMC", "BNI", "GAI", "BalancedLoss", "balanced_mse"),
     "categorical": ("Categorical", "Classes", "Histogram"),
     "diagnosis": ("diagnose",),
     "estimator": ("BalancedRegressor",),

@@ -1,4 +1,4 @@
-"""Checks of a batch before the loss, and the batch of all ranks.
+"""Checks of a batch before the loss, the batch of all ranks, and the training of a learned scale.
 
 Shapes and gradients are always checked. Values (labels that are not finite, weights that are
 negative or sum to zero) are checked in ordinary calls on the CPU. On a GPU the check would
@@ -9,11 +9,17 @@ N: samples; D: label dimensions; W: the likelihood's width.
 """
 
 import math
+import warnings
+import weakref
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.hooks import unserializable_hook
+
+UPDATES = 10  # of a model, without one of the learned scale, before a warning
 
 
 def is_transformed() -> bool:
@@ -44,9 +50,13 @@ def check_samples(
             "The target requires a gradient, but the loss has none for it. The order is "
             "loss(pred, target): are they swapped? Otherwise pass target.detach()."
         )
+    if weight is not None and not isinstance(weight, Tensor):
+        raise TypeError(f"Expected weight as a tensor, got {type(weight).__name__}.")
     if weight is not None and weight.shape != target.shape[:1]:
         raise ValueError(f"Expected weight (N,) = ({len(target)},), got {tuple(weight.shape)}.")
     target, weight = target.to(pred.dtype), None if weight is None else weight.to(pred.dtype)
+    if weight is not None:  # a sample of weight 0 may have no label
+        target = target.masked_fill((weight == 0)[:, None] & ~target.isfinite(), 0.0)
     if is_readable(target):
         check_numbers(target, weight)
     elif weight is not None:
@@ -58,7 +68,10 @@ def check_numbers(target: Tensor, weight: Tensor | None = None) -> None:
     """Raise if a label (N, D) is not finite, or a weight (N,) is negative or their sum is zero."""
     if not math.isfinite(target.sum().item()) and not torch.isfinite(target).all():
         bad = (~torch.isfinite(target)).flatten(1).any(-1).nonzero()[:, 0].tolist()
-        raise ValueError(f"Targets must be finite; samples {bad[:5]} are not. Mask them first.")
+        raise ValueError(
+            f"Targets must be finite; samples {bad[:5]} are not. Give them weight 0; if only some "
+            "dimensions are missing, use one loss per dimension."
+        )
     if weight is None:
         return
     total, least = weight.sum(dtype=torch.float64).item(), weight.min().item()
@@ -68,9 +81,14 @@ def check_numbers(target: Tensor, weight: Tensor | None = None) -> None:
         raise ValueError(f"Weights must not be negative, got {least:g}.")
 
 
+def has_ranks() -> bool:
+    """Return whether torch.distributed is initialised."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
 def gather(local: Tensor) -> Tensor:
     """(n, D) of every rank -> (sum of n, D) in rank order, without gradient; n may differ."""
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not has_ranks():
         return local
     world = distributed.get_world_size()
     size = torch.tensor([len(local)], device=local.device)
@@ -98,3 +116,86 @@ def residuals(
     residual = residual.where(residual.isfinite().all(-1, keepdim=True), math.nan)
     residual = gather(residual) if all_ranks else residual
     return residual - residual.nanmean(0), (~residual[:, 0].isnan()).sum() > 1
+
+
+class LearnedScale:
+    """What keeps the learned scale of a loss right in a user's training loop.
+
+    Its gradient is averaged over ranks, because DDP does so only for parameters of the wrapped
+    module (where a second average changes nothing). A warning is given once if no optimiser
+    updates it, or clears its gradient when that of the model is cleared. Version counters show
+    both without reading from a device.
+    """
+
+    def __init__(self, loss: Any):
+        self.averaged: list[int] = []  # ids of the parameters whose gradient is averaged
+        self.seen: tuple = ()  # version and, on the CPU, value of the scale in the last call
+        self.model, self.gradient = (0, 0, 0), 0  # versions of the nearest parameter, and gradients
+        self.updates = 0  # of the model, while the scale had none
+        self.average_gradients(loss)
+
+    def average_gradients(self, loss: Any) -> None:
+        """Average the gradients of the likelihood's parameters over ranks, in training mode."""
+        owner = weakref.ref(loss)
+
+        @unserializable_hook
+        def average(gradient: Tensor) -> Tensor:
+            loss = owner()
+            if not has_ranks() or loss is None or not loss.training:
+                return gradient
+            mean = gradient.detach().clone()
+            distributed.all_reduce(mean)
+            mean /= distributed.get_world_size()
+            return gradient + (mean - gradient.detach()) if gradient.requires_grad else mean
+
+        for parameter in loss.likelihood.parameters():
+            if parameter.requires_grad and id(parameter) not in self.averaged:
+                parameter.register_hook(average)
+                self.averaged.append(id(parameter))
+
+    def check(self, loss: Any, pred: Tensor) -> None:
+        """Warn if the model of these predictions was updated, and the scale never was."""
+        if torch.compiler.is_compiling() or is_transformed() or not pred.requires_grad:
+            return
+        name, scale = next(iter(loss.likelihood.named_parameters()))
+        if not scale.requires_grad:
+            return
+        if id(scale) not in self.averaged:  # a copy, or a parameter that was replaced
+            self.average_gradients(loss)
+        if self.updates > UPDATES or loss.likelihood.attempts:
+            return
+        before, self.seen = self.seen, (scale._version, scale.tolist() if is_readable(scale) else 0)
+        if before and before != self.seen:
+            self.updates = UPDATES + 1  # the scale is updated: nothing to check any more
+            return
+        leaf = nearest_parameter(pred)
+        model, ours = self.model, self.gradient
+        self.model = id(leaf), leaf._version, _gradient_version(leaf)
+        self.gradient = _gradient_version(scale)
+        if not before or model[0] != id(leaf):
+            return
+        changed = model[1] != leaf._version  # fused optimisers do not count versions
+        cleared = self.model[2] <= model[2] and self.gradient > ours
+        self.updates += cleared or (changed and (self.gradient > ours or is_readable(scale)))
+        if self.updates == UPDATES:
+            self.updates += 1
+            warnings.warn(
+                f"The model was updated {UPDATES} times, the learned {name} of "
+                f"{type(loss).__name__} never: no optimiser has it. Add "
+                f'{{"params": loss.parameters(), "lr": 1e-2}} to the optimiser\'s groups, or use a '
+                f"fixed {name}.",
+                stacklevel=3,
+            )
+
+
+def _gradient_version(parameter: Tensor) -> int:
+    """Return how often a gradient was added to since it was last cleared, -1 without one."""
+    return -1 if parameter.grad is None else parameter.grad._version
+
+
+def nearest_parameter(pred: Tensor) -> Tensor:
+    """Return the parameter of the model that is nearest to its predictions."""
+    node: Any = pred.grad_fn
+    while node is not None and not hasattr(node, "variable"):
+        node = next((before for before, _ in node.next_functions if before is not None), None)
+    return pred if node is None else node.variable

@@ -106,7 +106,7 @@ class Location(Likelihood):
         if not floor > 0:
             raise ValueError(f"The floor of {self.symbol} must be positive, got {floor}.")
         words = scale if isinstance(scale, list | tuple) else [scale]
-        if any(isinstance(word, str) for word in words):
+        if any(isinstance(word, str | None) for word in words):
             if any(word != "auto" for word in words):
                 message = f'{self.symbol} must be a positive number or "auto", got {scale!r}.'
                 raise ValueError(message)

@@ -7,6 +7,7 @@ in mixture.py, class frequencies are in categorical.py.
 N: samples; D: label dimensions; K: atoms or bins.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,8 @@ class Batch(Prior):
     `max_atoms` samples that many of all labels at random.
 
     Eq. 3.14 sums over the labels where Theorem 1 averages: each label of the batch has p_train(y)
-    = 1/K, and the loss keeps that constant. It is the paper's Eq. 3.15, a cross-entropy.
+    = 1/K, and the loss keeps that constant. It is the paper's Eq. 3.15, a cross-entropy. Of a
+    single label it is zero; in eval mode, it is then the plain loss.
     """
 
     def __init__(self, queue: int = 0, max_atoms: int | None = None):
@@ -132,9 +134,23 @@ class Batch(Prior):
                 f"Expected queue >= 0 and max_atoms >= 2 or None, got {queue} and {max_atoms}."
             )
         self.queue, self.max_atoms, self.earlier = queue, max_atoms, torch.empty(0)
+        self.warned = False  # of a batch of one label
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        return likelihood.log_evidence_atoms(pred, *self.atoms(target))
+        atoms, log_weights = self.atoms(target)
+        if len(atoms) > 1:
+            return likelihood.log_evidence_atoms(pred, atoms, log_weights)
+        if not (self.warned or torch.compiler.is_compiling()):
+            self.warned = True
+            warnings.warn(
+                "A batch of one label has no others to compare with: in training its gradient is "
+                "zero, in evaluation its loss is the plain one. Use a larger batch, "
+                "drop_last=True, or BMC(queue=1024).",
+                stacklevel=2,
+            )
+        if self.training:
+            return likelihood.log_prob(atoms, pred)
+        return Flat().log_evidence(likelihood, pred, target)
 
     def atoms(self, target: Tensor) -> tuple[Tensor, Tensor]:
         """(K, D) labels and (K,) log-weights, -inf for NaN. Call once per step: fills the queue."""
@@ -147,11 +163,6 @@ class Batch(Prior):
                 self.earlier = labels[: self.queue].clone()
         if self.max_atoms is not None and len(labels) > self.max_atoms:
             labels = labels[torch.randperm(len(labels), device=labels.device)[: self.max_atoms]]
-        if len(labels) < 2:
-            raise ValueError(
-                "A batch prior needs at least two labels, got a batch of one, whose loss is always "
-                "zero. Use a larger batch, drop_last=True, or Batch(queue=1024)."
-            )
         log_weights = torch.where(labels[:, 0].isnan(), -torch.inf, 0.0).to(labels.dtype)
         return labels.nan_to_num(0.0), log_weights
 

@@ -29,28 +29,37 @@ from .mean import FEW, table_mean
 if TYPE_CHECKING:
     from ..balanced import BalancedLoss
 
-__all__ = ["are_near", "gradients", "has_gradients", "mean_loss"]
+__all__ = ["are_near", "gradients", "has_gradients", "rows_in_chunks", "table_loss"]
 NUMBERS = 1 << 22  # samples x components x dimensions that are computed together
 NO_WEIGHT = -1e30  # log of weight zero: -inf has no second derivative
 
 
-def mean_loss(
+def table_loss(
     loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor | None:
-    """The mean loss of pred, target (N, D), weight (N,). Returns None when no fast path applies."""
+    """The mean or the sum of the loss of pred, target (N, 1), weight (N,), from a table. Returns
+    None where that does not apply.
+    """
+    gaussian = type(loss.likelihood) is Gaussian and _is_known(loss)
+    if not gaussian or loss.reduction == "none" or not _suits_table(loss, pred, target, weight):
+        return None
+    mean = _from_table(loss, pred, target, weight)
+    if loss.reduction == "mean":
+        return mean
+    return mean * (len(pred) if weight is None else weight.sum())
+
+
+def rows_in_chunks(
+    loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Tensor | None
+) -> Tensor | None:
+    """`loss.rows` of large batches in bounded memory, (N,). Returns None for other batches."""
+    if not _is_known(loss) or torch.compiler.is_compiling():
+        return None
     likelihood: Any = loss.likelihood
     prior: Any = loss.prior
-    if type(likelihood) not in (Gaussian, Laplace, Huber) or likelihood.attempts:
-        return None
-    if type(prior) not in (Bins, Batch, GaussianMixture) or is_transformed():
-        return None
-    if torch.autograd.forward_ad._current_level >= 0:
-        return None
-    if type(likelihood) is Gaussian and _suits_table(loss, pred, target, weight):
-        return _from_table(loss, pred, target, weight)
     count = len(pred) if type(prior) is Batch else len(prior.weights)
     few = len(pred) <= FEW or type(likelihood) is not Laplace
-    if (few and pred.numel() * count <= NUMBERS) or torch.compiler.is_compiling():
+    if few and pred.numel() * count <= NUMBERS:
         return None
     if type(prior) is GaussianMixture:
         prior.check(target)
@@ -63,9 +72,17 @@ def mean_loss(
             evidence = _in_chunks(likelihood.log_evidence_atoms, pred, len(atoms[0]), *atoms)
     if loss.full_nll:
         evidence = evidence - prior.log_prob(target)
-    rows = loss.strength * evidence - likelihood.log_prob(target, pred)
-    mean = rows.mean() if weight is None else weight @ rows / weight.sum()
-    return mean if loss.full_nll else (likelihood.unit * mean).to(mean.dtype)
+    return loss.strength * evidence - likelihood.log_prob(target, pred)
+
+
+def _is_known(loss: "BalancedLoss") -> bool:
+    """Return whether likelihood, prior and the kind of derivative are those of the fast paths."""
+    likelihood: Any = loss.likelihood
+    if type(likelihood) not in (Gaussian, Laplace, Huber) or likelihood.attempts:
+        return False
+    if type(loss.prior) not in (Bins, Batch, GaussianMixture) or is_transformed():
+        return False
+    return torch.autograd.forward_ad._current_level < 0
 
 
 def _suits_table(loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Tensor | None) -> bool:

@@ -28,6 +28,8 @@ def has_gradients(loss: Any) -> bool:
     """Return whether `gradients` supports the loss."""
     if type(getattr(loss, "likelihood", None)) is not Gaussian or loss.full_nll:
         return False
+    if loss.reduction != "mean":
+        return False
     if type(loss.prior) is GaussianMixture and loss.prior.means.shape[-1] > 1:
         return False
     known = type(loss.prior) in (Bins, Batch, GaussianMixture)

@@ -44,6 +44,8 @@ def call(likelihood, prior, dims: int = 1, width: int | None = None):
 CONSTRUCTED = [  # what is built, the message
     (lambda: Gaussian("automatic"), "sigma must be a positive number or \"auto\", got 'automatic'"),
     (lambda: Gaussian([1.0, "auto"]), r'sigma must be a positive number or "auto", got \[1.0'),
+    (lambda: BMC(sigma=None), 'sigma must be a positive number or "auto", got None'),
+    (lambda: BMC(reduction="avg"), 'reduction must be "mean", "sum" or "none", got \'avg\''),
     (lambda: Gaussian(1.0, floor=0), "The floor of sigma must be positive, got 0"),
     (lambda: Huber(1.0, delta=0), "delta is a number of scales and must be positive, got 0"),
     (lambda: BMC(strength=-1), "strength must be a finite number >= 0"),
@@ -139,13 +141,6 @@ CALLS = [  # the call, the message
     ),
     *(
         (
-            lambda kind=kind: BalancedLoss(kind(), Batch())(zeros(1, 1), zeros(1, 1)),
-            "at least two labels, got a batch of one.*drop_last=True, or Batch",
-        )
-        for kind in LOCATIONS
-    ),
-    *(
-        (
             call(Gaussian(sigma), prior, 3),
             rf"sigma has shape \({len(sigma)},\), the labels have 3 dimensions; give one",
         )
@@ -155,9 +150,19 @@ CALLS = [  # the call, the message
 ]
 
 
-@pytest.mark.parametrize(("called", "message"), [*CONSTRUCTED, *SCALES, *WEIGHTS, *CALLS])
+TYPES = [
+    (lambda: BNI(torch.zeros(9)), r"BNI expects a Bins, got Tensor; use Bins.fit\(labels, ...\)"),
+    (lambda: GAI(np.zeros(9)), "GAI expects a GaussianMixture, got ndarray; use GaussianMixture.f"),
+    (lambda: BalancedLoss(Batch(), Gaussian()), "BalancedLoss expects a Likelihood, got Batch"),
+    (lambda: BMC()(zeros(4, 1), np.zeros((4, 1))), "Expected tensors, got Tensor and ndarray; use"),
+    (lambda: BMC()([0.0, 1.0], zeros(2, 1)), "Expected tensors, got list and Tensor"),
+    (lambda: BMC()(zeros(4, 1), zeros(4, 1), np.ones(4)), "Expected weight as a tensor, got nda"),
+]
+
+
+@pytest.mark.parametrize(("called", "message"), [*CONSTRUCTED, *SCALES, *WEIGHTS, *CALLS, *TYPES])
 def test_bad_input_is_refused(called, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(TypeError if (called, message) in TYPES else ValueError, match=message):
         called()
 
 
@@ -190,7 +195,7 @@ def test_sample_weights(make, weight, message):
 
 
 @pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
-@pytest.mark.parametrize("weight", [None, torch.ones(6)])
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.0, 1, 1, 1, 1, 1])])
 @pytest.mark.parametrize("make", [BMC, lambda: GAI(mixture(1, torch.float32)), WeightedLoss])
 def test_targets_that_are_not_finite(make, weight, bad):
     target = zeros(6, 1)

@@ -3,6 +3,7 @@
 docs/losses.md explains how the average over the ranks becomes that of the joined batch.
 """
 
+import copy
 import re
 from pathlib import Path
 
@@ -25,6 +26,7 @@ LOSSES = {  # name and label dimensions
     "Laplace 1": lambda: BalancedLoss(Laplace(S, learn_scale=True), Batch()),
     "BNI 1": lambda: BNI(Bins([-1.0, 0, 1], [1.0, 2, 3]), S, learn_sigma=True),
 }
+WHERE = ("inside", "outside")  # of the module that DDP wraps
 CLOSE = 1e-12  # float64, added up in another order
 
 
@@ -53,6 +55,33 @@ def results(name: str, rows: slice, factor=lambda mean, count: mean, weight=None
     return torch.cat([x.detach().flatten() for x in (value, *slopes)])
 
 
+class Both(torch.nn.Module):
+    """A model and its loss in one module, as this project's loop has them."""
+
+    def __init__(self, loss: torch.nn.Module):
+        super().__init__()
+        self.model, self.loss = torch.nn.Linear(1, 1), loss
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(self.model(x), y)
+
+
+def trained_sigma(rank: int, where: str) -> Tensor:
+    """Return sigma after 50 steps with a loss inside or outside of the module that DDP wraps."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 16, 1)[rank]  # each rank has its samples
+    y = x * (1 + rank)
+    both = Both(copy.deepcopy(BMC(1.0, learn_sigma=True)))
+    wrapped = torch.nn.parallel.DistributedDataParallel(both if where == "inside" else both.model)
+    optimizer = torch.optim.Adam(both.parameters(), lr=0.05)
+    for _ in range(50):
+        optimizer.zero_grad()
+        value = wrapped(x, y) if where == "inside" else both.loss(wrapped(x), y)
+        value.backward()
+        optimizer.step()
+    return both.loss.sigma.detach()
+
+
 def run_rank(rank: int, folder: str) -> None:
     made = {}
     for split, rows in SPLITS.items():
@@ -70,6 +99,7 @@ def run_rank(rank: int, folder: str) -> None:
             loss.eval()(pred, target)  # waits for no other rank
         loss.train()(pred[rows], target[rows])
         made[f"auto {kind.__name__}"] = loss.likelihood.value
+    made |= {f"sigma {where}": trained_sigma(rank, where) for where in WHERE}
     if rank == 0:
         for name, make in LOSSES.items():  # a validation on one rank only
             made[f"{name} validation"] = make().eval()(*samples(name)).detach()
@@ -115,3 +145,13 @@ def test_labels_and_automatic_scales_are_of_all_ranks(ranks):
             expected = alone.likelihood.value
             # 1e-6: a scale is float32
             torch.testing.assert_close(made[f"auto {kind.__name__}"], expected, rtol=1e-6, atol=0)
+
+
+def test_a_learned_sigma_is_equal_on_all_ranks(ranks):
+    """Its gradient is averaged wherever the loss is."""
+    for where in WHERE:
+        ours, theirs = (made[f"sigma {where}"] for made in ranks)
+        assert ours == theirs
+        # float32: DDP divides before it sums
+        torch.testing.assert_close(ours, ranks[0]["sigma inside"], rtol=1e-4, atol=0)
+    assert abs(ours - 1) > 0.1
