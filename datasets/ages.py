@@ -115,17 +115,15 @@ def read_csv(
     columns, rows = ", ".join(needed), []
     try:
         with csv.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv_format.reader(file)
-            header = next(reader, [])
+            reader = csv_format.DictReader(file, restkey="more")
+            header = reader.fieldnames or []
             if not set(needed) <= set(header):
-                raise ValueError(
-                    f"{csv}: expected the columns {columns}; got {', '.join(header)!r:.80}."
-                )
-            for cells in reader:
+                got = f"got {', '.join(header)!r:.80}"
+                raise ValueError(f"{csv}: expected the columns {columns}; {got}.")
+            for row in reader:
                 where = f"{csv}, line {reader.line_num}"
-                if len(cells) != len(header):
-                    raise ValueError(f"{where}: expected {len(header)} cells, got {len(cells)}.")
-                row = dict(zip(header, cells, strict=True))
+                if "more" in row or None in row.values():
+                    raise ValueError(f"{where}: expected {len(header)} cells.")
                 path = _below(row["path"], folders)
                 _check(where, row["age"], row.get("split"))
                 rows.append(Row(reader.line_num, float(row["age"]), path, row.get("split", "")))

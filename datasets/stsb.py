@@ -66,18 +66,19 @@ def read_pairs(path: Path) -> tuple[list[str], list[str], NDArray[np.float32]]:
         source = "sts-b-dir/glue_data/STS-B of the repository YyzHarry/imbalanced-regression"
         raise FileNotFoundError(f"{path}: no such file. It is in {source}.")
     with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    if not rows or not set(COLUMNS) <= set(rows[0]):
-        raise ValueError(f"{path}: expected the columns {', '.join(COLUMNS)}, got {rows[:1]}.")
-    indices = [rows[0].index(name) for name in COLUMNS]
+        reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        rows, names = list(reader), reader.fieldnames or []
+    if not set(COLUMNS) <= set(names):
+        raise ValueError(f"{path}: expected the columns {', '.join(COLUMNS)}, got {names}.")
+    first, second, scores = ([row[name] for row in rows] for name in COLUMNS)
+    expected = f"{path}: expected two sentences and a score per line, from 0 to 5"
     try:
-        first, second, scores = zip(*([row[i] for i in indices] for row in rows[1:]), strict=True)
-        score = np.array(scores, dtype=np.float32)
-    except (IndexError, ValueError) as error:
-        raise ValueError(f"{path}: expected two sentences and a score per line; {error}.") from None
-    if not ((score >= 0) & (score <= 5)).all():
-        raise ValueError(f"{path}: expected scores in 0..5, got {score.min()} to {score.max()}.")
-    return list(first), list(second), score
+        score = np.array(scores, dtype=np.float32)  # NaN for a line that is too short
+    except ValueError as error:
+        raise ValueError(f"{expected}; {error}.") from None
+    if not len(score) or not ((score >= 0) & (score <= 5)).all():
+        raise ValueError(f"{expected}; got {score}.")
+    return first, second, score
 
 
 def vectors_of(path: Path) -> Embed:

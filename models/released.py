@@ -7,6 +7,7 @@ DataParallel adds the prefix `module.`. Only tensors, plain containers and NumPy
 unpickled: the released files hold errors as np.float32 and np.float64.
 """
 
+import importlib
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ import torch
 from torch import nn
 from torch.serialization import safe_globals
 
-LAYOUTS = ("imdb_wiki", "nyud2", "spin")
+LAYOUTS = {
+    "imdb_wiki": ("models.resnet", "ResNet"),
+    "nyud2": ("models.depth", "DepthNet"),
+    "spin": ("models.hmr", "HMR"),
+}
 
 
 def load(path: str | Path, layout: str) -> nn.Module:
@@ -27,16 +32,10 @@ def load(path: str | Path, layout: str) -> nn.Module:
     Example:
         >>> model = load("bmc.pth", "imdb_wiki")
     """
-    # Imported late: checkpoints are read without the models.
-    if layout == "imdb_wiki":
-        from models.resnet import ResNet as Model
-    elif layout == "nyud2":
-        from models.depth import DepthNet as Model
-    elif layout == "spin":
-        from models.hmr import HMR as Model
-    else:
+    if layout not in LAYOUTS:
         raise ValueError(f"Unknown layout {layout!r}; choose from {', '.join(LAYOUTS)}")
-    return fill(Model(), path, layout).eval()
+    module, name = LAYOUTS[layout]  # imported late: checkpoints are read without the models
+    return fill(getattr(importlib.import_module(module), name)(), path, layout).eval()
 
 
 def fill(model: nn.Module, path: str | Path, layout: str) -> nn.Module:

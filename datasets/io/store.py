@@ -29,6 +29,7 @@ FORMAT = "packed store 3"
 # Size, time and CRC-32 of the source file; CRC-32 of the JPEG.
 RECORD = np.dtype([("size", "<i8"), ("time", "<i8"), ("crc", "<u4"), ("jpeg_crc", "<u4")])
 BATCH = 64
+LARGEST = 1 << 40  # bytes of address space; the file is as large as its content
 QUALITY = [cv2.IMWRITE_JPEG_QUALITY, 95]
 
 
@@ -169,15 +170,9 @@ def _resume(partial: Path, files: Sequence[Path], meta: bytes) -> tuple[lmdb.Env
 
 
 def _put(env: lmdb.Environment, items: dict[bytes, bytes]) -> None:
-    """Write items in one transaction; the map grows as needed."""
-    while True:
-        try:
-            with env.begin(write=True) as transaction:
-                for key, value in items.items():
-                    transaction.put(key, value)
-            return
-        except lmdb.MapFullError:
-            env.set_mapsize(2 * env.info()["map_size"])
+    """Write items in one transaction."""
+    with env.begin(write=True) as transaction, transaction.cursor() as cursor:
+        cursor.putmulti(items.items())
 
 
 @functools.lru_cache(maxsize=8)
@@ -190,7 +185,7 @@ def _reader(path: str, inode: int) -> lmdb.Environment:
 
 
 def _environment(path: Path, **options: Any) -> lmdb.Environment:
-    env = lmdb.open(str(path), subdir=False, lock=False, **options)
+    env = lmdb.open(str(path), LARGEST, subdir=False, lock=False, **options)
     expected, found = (env.info()["last_pgno"] + 1) * env.stat()["psize"], path.stat().st_size
     if 0 < found < expected:  # reading beyond the end would kill the process
         env.close()

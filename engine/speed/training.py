@@ -9,6 +9,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import roma
 import torch
 from omegaconf import DictConfig, open_dict
 from PIL import Image
@@ -29,7 +30,6 @@ from engine.training.fabric import make_fabric
 from engine.training.loop import Loop
 from losses import BMC, BalancedLoss, Gaussian, GaussianMixture
 from models.hmr import HMR
-from models.rotations import matrix_from_axis_angle
 from synthetic.mini.body import write_body
 from synthetic.mini.faces import face
 from synthetic.mini.rooms import depth_frequencies, frame
@@ -156,7 +156,7 @@ def write_frames(root: Path, count: int) -> None:
 def bodies(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
     """The balanced terms against a training step of the head, and evaluation in chunks."""
     torch.manual_seed(0)
-    rotations = matrix_from_axis_angle(0.4 * torch.randn(2000, 24, 3))  # (2000, 24, 3, 3)
+    rotations = roma.rotvec_to_rotmat(0.4 * torch.randn(2000, 24, 3))  # (2000, 24, 3, 3)
     poses, noise = rotations.flatten(1), Gaussian(1.0, learn_sigma=True)
     mixture = GaussianMixture.fit(poses, cfg.components, regularisation=0.01)
     gai, bmc = BalancedLoss(noise, mixture, strength=0.25), BMC(1.0, True, strength=0.25)

@@ -87,8 +87,8 @@ def test_what_is_wrong_is_said(source: Path, tmp_path: Path):
         "one\ttwo\n": "expected the columns sentence1, sentence2, score",
         f"{HEAD}\n0\tnews\ta\tb\thigh\n": "two sentences and a score per line",
         f"{HEAD}\n0\tnews\ta\n": "two sentences and a score per line",
-        f"{HEAD}\n0\tnews\ta\tb\t7.0\n": "scores in 0..5, got 7.0 to 7.0",
-        f"{HEAD}\n0\tnews\ta\tb\tnan\n": "scores in 0..5, got nan",
+        f"{HEAD}\n0\tnews\ta\tb\t7.0\n": r"from 0 to 5; got \[7.\]",
+        f"{HEAD}\n0\tnews\ta\tb\tnan\n": r"from 0 to 5; got \[nan\]",
         f"{HEAD}\n": "two sentences and a score per line",
         "": "expected the columns",
     }.items():

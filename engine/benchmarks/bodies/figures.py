@@ -15,6 +15,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import roma
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
@@ -31,7 +32,7 @@ from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, colour, save
 from engine.training import build
 from metrics.groups import REGIONS, rarity_regions
-from models.rotations import geodesic, matrix_from_6d
+from models.rotations import matrix_from_6d
 from models.smpl import read_mean
 
 Runs = Mapping[str, Sequence[str]]  # {row: the folders of its seeds}
@@ -128,7 +129,7 @@ def pose_distribution(run: DictConfig, ax: Axes) -> Axes:
     labels = build.dataset(run, "train").labels
     poses = torch.from_numpy(labels[np.isfinite(labels).all(1)]).unflatten(1, (24, 3, 3))
     mean = matrix_from_6d(read_mean(run.metrics.mean)[0].unflatten(-1, (24, 6)))
-    degrees = torch.rad2deg(geodesic(poses, mean).mean(1)).numpy()
+    degrees = torch.rad2deg(roma.rotmat_geodesic_distance(poses, mean).mean(1)).numpy()
     ax.hist(degrees, REGIONS, color=colour("Train"))
     ax.set(yscale="log", ylabel="training poses")
     ax.set_xlabel("mean geodesic distance to the mean pose (degrees)")

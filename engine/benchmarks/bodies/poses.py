@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import roma
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from losses import (
     Subspace,
 )
 from losses.priors import Prior
-from models.rotations import axis_angle_from_matrix, matrix_from_6d, six_from_matrix
+from models.rotations import matrix_from_6d, six_from_matrix
 from models.smpl import read_mean
 
 Kind = Literal["rotmat", "rot6d", "axis_angle", "tangent"]
@@ -60,7 +61,7 @@ class Coordinates(nn.Module):
             return six_from_matrix(matrices).flatten(-2)
         if self.kind == "tangent":
             matrices = self.base.to(rows).mT @ matrices
-        return axis_angle_from_matrix(matrices).flatten(-2)
+        return roma.rotmat_to_rotvec(matrices).flatten(-2)
 
     def of(self, labels: NDArray) -> NDArray:
         """Coordinates of the labels that are not NaN: (N, 216) -> (n, D)."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import roma
 import torch
 from torch import Tensor, nn
 
 from datasets import ihmr
-from models.rotations import matrix_from_axis_angle
 from models.smpl import SMPL
 from scripts.released.bodies.spin import matrices, poses, rotvec, task_of, write_body
 from scripts.released.clones import Clone, Empty
@@ -61,7 +61,7 @@ class Body(nn.Module):
         root, rest = given["global_orient"], given["body_pose"]
         if given.get("pose2rot", True):
             vectors = torch.cat([root.reshape(-1, 3), rest.reshape(len(root), 69)], 1)
-            rotations = matrix_from_axis_angle(vectors.unflatten(1, (24, 3)))
+            rotations = roma.rotvec_to_rotmat(vectors.unflatten(1, (24, 3)))
         else:
             rotations = torch.cat([root, rest], 1)
         vertices, joints = self.body(rotations, given["betas"])

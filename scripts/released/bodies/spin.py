@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import roma
 import torch
 from smplx.utils import Struct
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.runs.run import composed
 from metrics import pa_mpjpe
 from models import released
-from models.rotations import axis_angle_from_matrix, matrix_from_6d, matrix_from_axis_angle
+from models.rotations import matrix_from_6d
 from models.smpl import EVALUATED, JOINT_MAP, SELECTED, SMPL, project, read_body
 from scripts.released.clones import MISC, Clone, Empty
 from scripts.released.inputs import Network, Quantities, task
@@ -47,7 +48,7 @@ def poses(count: int = 8, seed: int = 0) -> Tensor:
 
 def matrices(pose: Tensor) -> Tensor:
     """(N, 72) -> (N, 24, 3, 3)."""
-    return matrix_from_axis_angle(pose.unflatten(-1, (24, 3)))
+    return roma.rotvec_to_rotmat(pose.unflatten(-1, (24, 3)))
 
 
 def write_body(work: Path) -> Path:
@@ -79,7 +80,7 @@ def geometry(root: Path, work: Path) -> Quantities:
     eye = torch.eye(3).expand(5, 3, 3)
     image = theirs.perspective_projection(points, eye, place, 5000.0, torch.zeros(5, 2)) / 112
     yield "rotation from six numbers", matrix_from_6d(six), other[0]
-    yield "rotation from axis and angle", matrix_from_axis_angle(vectors), other[1]
+    yield "rotation from axis and angle", roma.rotvec_to_rotmat(vectors), other[1]
     yield "projection with the predicted camera", project(points, camera), image
     ids = [constants.JOINT_MAP[name] for name in constants.JOINT_NAMES]
     yield "49 joints among the body's", JOINT_MAP, ids
@@ -171,7 +172,7 @@ def losses(root: Path, work: Path) -> Quantities:
 
 def rotvec(row: Tensor) -> np.ndarray:
     """(216,) -> (72,)."""
-    return axis_angle_from_matrix(row.unflatten(0, (24, 3, 3))).flatten().numpy()
+    return roma.rotmat_to_rotvec(row.unflatten(0, (24, 3, 3))).flatten().numpy()
 
 
 def fits(root: Path, work: Path) -> Quantities:

@@ -115,14 +115,6 @@ def test_changed_images_are_packed_again_but_not_a_copy_without_the_times(faces)
     assert "has changed" in messages[0]
 
 
-def test_the_map_grows(faces, monkeypatch):
-    """LMDB's default map has 10 MB; this one begins with eight pages."""
-    original = lmdb.open
-    monkeypatch.setattr(lmdb, "open", lambda *a, **k: original(*a, **{"map_size": 1 << 15} | k))
-    assert len(contents(packed(faces, 224))) == 6
-    assert (faces / "packed.lmdb").stat().st_size > 1 << 15
-
-
 def test_store_of_another_csv_or_size_is_refused_then_replaced(faces):
     packed(faces)
     with pytest.raises(ValueError, match=r"packed\.lmdb: expected .* at 64 px, got .* 32 px"):
