@@ -1,6 +1,7 @@
 """The objective of boosters: derivatives, the bound, the start, and the two real libraries."""
 
 import pickle
+import timeit
 
 import lightgbm
 import numpy as np
@@ -21,8 +22,9 @@ from losses import (
     Huber,
     Laplace,
 )
-from losses.boosting import Objective, objective
+from losses.boosting import BalancedBooster, Objective, objective
 from synthetic.benchmark.problems import Problem, make_splits
+from tests.losses.boosters import ETAS, KINDS, case, train
 from tests.losses.pairs import D64, mixture
 
 EDGES = np.linspace(-4.0, 8.0, 41)
@@ -73,7 +75,7 @@ def test_derivatives_are_torchs(pair):
 def test_a_curve_that_is_read_says_what_the_sum_says(pair, monkeypatch: pytest.MonkeyPatch):
     labels, pred = rows()
     read = objective(*pair)(labels, pred)
-    monkeypatch.setattr("losses.boosting.TOLERANCE", -1.0)
+    monkeypatch.setattr("losses.boosting.line.TOLERANCE", -1.0)
     exact = objective(*pair)(labels, pred)
     np.testing.assert_allclose(read, exact, rtol=1e-10, atol=1e-10)
 
@@ -100,6 +102,100 @@ def test_weights_multiply_and_several_dimensions_keep_their_shape():
     np.testing.assert_allclose(grad, slope.numpy() * [0.25, 1.0], rtol=1e-10, atol=1e-10)
     assert hess.shape == both.shape
     assert (hess > 0).all()
+
+
+def test_the_bound_holds_for_labels_with_gaps():
+    """The largest second derivative by brute force, at and between all labels and predictions."""
+    rng = np.random.default_rng(0)
+    for centers, weights, sigma in (
+        ([0.0, 39.8, 91.2, 100.0], np.ones(4), 0.11),
+        ([0.0, 50.0, 100.0], np.array([1.0, 1e-9, 1.0]), 20.0),  # the middle hardly counts
+        (np.exp(rng.uniform(0, 8, 30)), rng.uniform(0.01, 1, 30), 1.0),
+    ):
+        y = np.asarray(centers)
+        pred = np.append(y, np.linspace(y.min(), y.max(), 100_001))
+        f = objective(Gaussian(sigma), Bins(y, weights), learning_rate=1.0)
+        least = f(np.resize(y, len(pred)), pred)[1].min()  # everywhere at least L / 2
+        i, j = np.triu_indices(len(y), 1)  # where two labels explain a prediction equally
+        middles = (y[i] + y[j]) / 2 - sigma**2 * np.log(weights[i] / weights[j]) / (y[i] - y[j])
+        points = np.append(pred, middles)
+        log = np.log(weights) - (points[:, None] - y) ** 2 / (2 * sigma**2)
+        share = np.exp(log - log.max(1, keepdims=True))
+        share /= share.sum(1, keepdims=True)
+        variance = share @ y**2 - (share @ y) ** 2
+        assert 1 <= 2 * least / (variance.max() / sigma**2) < 1.2
+
+
+@pytest.mark.parametrize("index", range(len(KINDS)), ids=KINDS)
+def test_the_loss_never_rises_and_predictions_stay_near_the_labels(index: int):
+    """Some of the 60 distributions of tests/losses/boosters.py."""
+    given = case(index, count=200)
+    for library in ETAS:
+        if given.y.ndim == 1 or library == "xgboost":
+            found = train(given, library, rounds=25)
+            assert found.rise < 1e-5  # predictions in float32
+            assert found.fall > 0
+            assert found.excess < 0.5
+
+
+def clusters() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    return x, np.where(x[:, 0] > 0, 100, 0) + x[:, 1] + 0.5 * rng.normal(size=400)
+
+
+def test_clusters_are_learnt_from_plain_predictions():
+    x, y = clusters()
+    f = objective(Gaussian(5.0), Bins.fit(y, np.linspace(y.min(), y.max(), 101)))
+    for booster in (
+        lightgbm.LGBMRegressor(n_estimators=50, verbose=-1, n_jobs=1),
+        xgboost.XGBRegressor(
+            n_estimators=50, n_jobs=1
+        ),  # its learning rate is 0.3, the objective's 0.1
+    ):
+        model = BalancedBooster(booster, f).fit(x, y)
+        assert np.abs(model.predict(x) - y).mean() < 2
+    two = np.stack([y, -y], 1)
+    g = objective(Gaussian(2.0), GaussianMixture.fit(two, 2))
+    pred = (
+        BalancedBooster(xgboost.XGBRegressor(n_estimators=50, n_jobs=1), g).fit(x, two).predict(x)
+    )
+    assert np.abs(pred - two).mean() < 2
+
+
+def test_without_a_split_the_mean_is_predicted():
+    x, y = clusters()
+    f = objective(Gaussian(2.0), Bins.fit(y, np.linspace(y.min(), y.max(), 101)))
+    booster = lightgbm.LGBMRegressor(min_child_samples=300, verbose=-1, n_jobs=1)
+    pred = BalancedBooster(booster, f).fit(x, y).predict(x[:3])
+    np.testing.assert_allclose(pred, y.mean(), rtol=1e-6)
+    with pytest.raises(TypeError, match="expected an LGBMRegressor or an XGBRegressor"):
+        BalancedBooster(None, f).fit(x, y)
+
+
+def test_bins_are_as_fast_as_a_mixture():
+    """Sharp bins, where a spline of the whole range would not do. The best of five each."""
+    labels = np.random.default_rng(0).exponential(10, 5000)
+    seconds = []
+    for prior in (
+        Bins.fit(labels, np.linspace(0, labels.max(), 41)),
+        GaussianMixture.fit(labels, 4),
+    ):
+        f = objective(Gaussian(0.3), prior)
+        f(labels, labels + 0.1)
+        best = min(timeit.repeat(lambda f=f: f(labels, labels + 0.1), number=1, repeat=5))
+        seconds.append(best)
+    assert seconds[0] < 4 * seconds[1]  # was eleven
+
+
+def test_labels_outside_the_prior_are_named():
+    x, y = clusters()
+    standard = (y - y.mean()) / y.std()
+    prior = Bins.fit(standard, np.linspace(standard.min(), standard.max(), 21))
+    with pytest.raises(ValueError, match="lie outside the bins of the prior"):
+        lightgbm.LGBMRegressor(objective=objective(Gaussian(1.0), prior), verbose=-1).fit(x, y)
+    far = objective(Gaussian(1.0), GaussianMixture.fit(standard, 1))  # slow, but not an error
+    lightgbm.LGBMRegressor(objective=far, verbose=-1, n_jobs=1, n_estimators=5).fit(x, y)
 
 
 def test_no_leaf_step_makes_the_loss_worse():

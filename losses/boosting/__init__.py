@@ -12,16 +12,25 @@ With Gaussian noise, where m and V are the mean and the variance of the labels t
 So the loss is convex in p, but flat where p leaves the labels, V -> 0, and there Newton's step
 -l' / l'' has no bound. With Laplace or Huber noise l'' can be negative, too. The booster gets
 
-    h(p) = max( k + f''(p),  eta / 2 * L ),    k = 1 / scale^2,    L = the largest k + f''
+    h(p) = max( k + f''(p),  |l'(p)| / delta,  eta / 2 * L ),    k = 1 / scale^2
 
-k is the largest second derivative of a Gaussian's or Huber's -log p_bal, and replaces the kink of
-Laplace's; for a Gaussian, k + f'' is l'' itself. Why this converges: a leaf moves its n samples by
-d = -eta G / H, with G = sum l' and H = sum h. By Taylor's theorem their loss changes by at most
+where L is an upper bound of l'' for all predictions within eta delta (curvature.py), and delta the
+range of labels and predictions. k is the largest second derivative of a Gaussian's or Huber's
+-log p_bal; for a Gaussian, k + f'' is l'' itself. Why this converges: a leaf moves its n samples by
+d = -eta G / H, with G = sum l' and H = sum h. Because h >= |l'| / delta, |d| <= eta delta. So L
+bounds l'' along the whole step, and by Taylor's theorem the loss of the leaf changes by at most
 
     d G + d^2 n L / 2 = -eta G^2 / H * (1 - eta n L / 2 H) <= 0,  since H >= eta / 2 * n L.
 
-So up to the given learning rate eta no tree increases the training loss. (A Laplace likelihood has
-kinks: there, as with any L1 loss, predictions settle within eta * scale.)
+So up to the given learning rate eta no tree increases the training loss. This holds for Flat, Bins,
+GaussianMixture and Product priors; for others, L is the largest value at some labels. With several
+outputs, k + f'' and L are row sums of absolute values of the Hessian, because all outputs move at
+once. Laplace's kink has no l'' at r = p - y = 0; in L, k is then 1 / (scale |r|), the curvature of
+the parabola that touches |r| from above.
+
+The loss of the outermost label decreases forever beyond it. Samples that are pushed out of the
+range of the labels get an h that grows as exp(distance / OUTSIDE). That slows them down: they leave
+the range by a few OUTSIDE only, in any number of rounds.
 
 All is multiplied by scale^2: with a flat prior and Gaussian noise the gradient is p - y and the
 Hessian 1, as in both libraries, so settings for their L2 loss (min_child_weight, reg_lambda) apply.
@@ -30,22 +39,23 @@ N: samples; D: label dimensions.
 """
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import CubicHermiteSpline, CubicSpline
-from torch import Tensor
 
-from .likelihoods import Likelihood, Location
-from .priors import Batch, Prior, log_evidence_slopes
+from ..likelihoods import Location
+from ..priors import Prior
+from ..robust import Laplace
+from .checks import check, check_labels, is_real
+from .curvature import curvature_of
+from .start import BalancedBooster
 
-PROBES = 257  # predictions between the smallest and the largest label, to find L
-NODES = (1 << 11, 1 << 13, 1 << 15)  # of a spline that is computed once and used in every round
-TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline is not used
-HOPELESS = 1e-4  # more nodes would not help: the likelihood has kinks, or the labels are far apart
+__all__ = ["BalancedBooster", "Objective", "objective"]
+
+OUTSIDE = 0.05  # of the range of the labels
+KINK = 1e-6  # scales: below, Laplace noise is taken as smooth
 
 
 def objective(
@@ -92,8 +102,10 @@ class Objective:
         self.likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
         self.prior = copy.deepcopy(prior).double().requires_grad_(False)
         self.strength, self.learning_rate = strength, learning_rate
-        self.curve: Curve | None = None
-        self.first_move: tuple[NDArray, NDArray] | None = None  # from where to where, (D,) each
+        self.known: Any = None  # curvature for the labels and predictions of earlier rounds
+        self.first_move: tuple[NDArray, ...] | None = (
+            None  # start, mean and longest step, (D,) each
+        )
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None
@@ -135,20 +147,21 @@ class Objective:
         if np.ptp(pred, axis=0).any():
             self._check_first_tree(pred)
             return self.derivatives(labels, pred)
+        check_labels(self.likelihood, self.prior, labels)
         mean = np.broadcast_to((weight * labels).sum(0) / weight.sum(), pred.shape)
-        self.first_move = pred[0].copy(), mean[0]  # LightGBM hands out its own memory
         grad, hess = self.derivatives(labels, mean)
+        step = self.learning_rate * (np.abs(grad) / hess).max(0)
+        self.first_move = pred[0].copy(), mean[0], step  # LightGBM hands out its own memory
         return grad + (pred - mean) / self.learning_rate * hess, hess
 
     def _check_first_tree(self, pred: NDArray) -> None:
-        """Raise if the first tree moved too far: the booster's learning rate is then larger than
-        the one given, and training may diverge.
+        """Raise if the first tree moved further than it can: the booster's learning rate is then
+        larger than the one given, and training may diverge.
         """
         if self.first_move is None:
             return
-        (start, mean), self.first_move = self.first_move, None
-        far = np.abs(mean - start) > 20 * float(self.likelihood.value.max())
-        ratio = (pred.mean(0) - start)[far] / (mean - start)[far]
+        (start, mean, step), self.first_move = self.first_move, None
+        ratio = np.abs(pred - start).min(0) / np.maximum(np.abs(mean - start) + step, 1e-300)
         if (ratio > 1.5).any():
             raise ValueError(
                 f"The booster's learning rate seems to be {self.learning_rate * ratio.max():.2g}, "
@@ -157,93 +170,46 @@ class Objective:
 
     def derivatives(self, labels: NDArray, pred: NDArray) -> tuple[NDArray, NDArray]:
         """(N, D), (N, D) -> scale^2 l' and scale^2 h, (N, D) each."""
-        y, p = torch.from_numpy(labels), torch.tensor(pred)
-        scale = self.likelihood.scale_for(p)
-        first, second, largest = self._evidence(y, p)
-        curvature, peak = (1 + self.strength * scale**2 * f for f in (second, largest))
-        grad = scale**2 * (self._plain_slope(y, p) + self.strength * first)
-        hess = torch.maximum(curvature, self.learning_rate / 2 * peak)
-        return grad.numpy(), hess.numpy()
+        scale = self.likelihood.value.expand(pred.shape[1]).numpy()
+        curvature, low, high, delta = self._curvature(labels, pred)
+        shift, rows = curvature.at(pred)
+        grad = self._plain_slope(labels, pred) * scale**2 + self.strength * shift
+        largest = curvature.bound(pred, self.learning_rate * delta / scale)
+        newton, largest = (1 + self.strength * (value - 1) for value in (rows, largest))
+        if isinstance(self.likelihood, Laplace):
+            largest += 1 / np.maximum(np.abs(pred - labels) / scale, KINK) - 1
+        size, length = np.abs(grad), OUTSIDE * (high - low)
+        hess = np.maximum(np.maximum(newton, size / delta), self.learning_rate / 2 * largest)
+        beyond = np.where(grad < 0, pred - high, low - pred) / length
+        brake = size / length * np.exp(np.minimum(beyond, 20))
+        return grad, np.where(beyond > 0, np.maximum(hess, brake), hess)
 
-    def _evidence(self, y: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """f' and f'' at p (N, D), and the largest f'' (D,) there and between the labels' ends."""
-        low, high = (float(end) for end in torch.aminmax(torch.cat([y, p])))
-        if y.shape[-1] == 1:
-            if self.curve is None or not self.curve.low <= low <= high <= self.curve.high:
-                self.curve = Curve.fit(self.likelihood, self.prior, low, high)
-            if self.curve.accurate:
-                return self.curve.read(p)
-        first, second = log_evidence_slopes(self.likelihood, self.prior, p)
-        ends = torch.aminmax(y, dim=0)
-        steps = torch.linspace(0, 1, PROBES, dtype=p.dtype)[:, None]
-        probes = ends.min + steps * (ends.max - ends.min)
-        between = log_evidence_slopes(self.likelihood, self.prior, probes)[1]
-        return first, second, torch.maximum(second.amax(0), between.amax(0))
+    def _curvature(self, labels: NDArray, pred: NDArray) -> tuple[Any, ...]:
+        """Curvature, smallest and largest label, and delta, (D,) each; all are kept while the
+        labels are the same and the predictions stay in the range that they are computed for.
+        """
+        low, high = labels.min(0), labels.max(0)
+        inner = np.minimum(low, pred.min(0)), np.maximum(high, pred.max(0))
+        if self.known is not None:
+            given, outer, found = self.known
+            same = (
+                len(given[0]) == len(low) and (given[0] == low).all() and (given[1] == high).all()
+            )
+            if same and (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all():
+                return found
+        scale = self.likelihood.value.expand(len(low)).numpy()
+        span = inner[1] - inner[0] + scale
+        outer = inner[0] - span / 4, inner[1] + span / 4
+        reach = self.learning_rate * span
+        curvature = curvature_of(
+            self.likelihood, self.prior, labels, outer[0] - reach, outer[1] + reach
+        )
+        found = curvature, low, np.maximum(high, low + scale), span
+        self.known = (low, high), outer, found
+        return found
 
-    def _plain_slope(self, y: Tensor, p: Tensor) -> Tensor:
+    def _plain_slope(self, labels: NDArray, pred: NDArray) -> NDArray:
         with torch.enable_grad():
-            x = p.clone().requires_grad_()
-            return torch.autograd.grad(-self.likelihood.log_prob(y, x).sum(), x)[0]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Splines of f' and f'' for one-dimensional labels between `low` and `high`. Every round
-    evaluates these two functions at N predictions, against all labels of the prior.
-    """
-
-    low: float
-    high: float
-    first: CubicHermiteSpline
-    second: CubicSpline
-    largest: float
-    accurate: bool  # to TOLERANCE; not where the likelihood has kinks
-
-    @classmethod
-    def fit(cls, likelihood: Location, prior: Prior, low: float, high: float) -> "Curve":
-        """Extend the range at both ends, so that predictions seldom leave the splines."""
-        scale = float(likelihood.value.mean())
-        beyond = (high - low) / 4 + scale
-        low, high = low - beyond, high + beyond
-        curve = None
-        for nodes in NODES:
-            every = torch.linspace(low, high, 2 * nodes + 1, dtype=torch.float64)
-            first, second = log_evidence_slopes(likelihood, prior, every[:, None])
-            x, f, g = every.numpy(), first[:, 0].numpy(), second[:, 0].numpy()
-            value, slope = CubicHermiteSpline(x[::2], f[::2], g[::2]), CubicSpline(x[::2], g[::2])
-            off = np.abs(value(x) - f).max() * scale, np.abs(slope(x) - g).max() * scale**2
-            curve = cls(low, high, value, slope, float(g.max()), max(off) < TOLERANCE)
-            if curve.accurate or max(off) > HOPELESS:
-                break
-        assert curve is not None
-        return curve
-
-    def read(self, p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        first, second = (torch.from_numpy(f(p.numpy())) for f in (self.first, self.second))
-        return first, second, torch.tensor([self.largest], dtype=p.dtype)
-
-
-def is_real(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-def check(likelihood: Likelihood, prior: Prior) -> None:
-    """Raise for a likelihood or a prior that a booster cannot be trained with."""
-    if not isinstance(likelihood, Location):
-        raise ValueError(
-            f"A booster predicts one number per label, but {type(likelihood).__name__} needs more; "
-            "use Gaussian, Laplace or Huber, or BalancedRegressor."
-        )
-    if likelihood.learned or likelihood.attempts:
-        raise ValueError(
-            f"A booster cannot learn {likelihood.symbol}; give a number in units of the labels. "
-            "diagnose(labels, residuals) suggests one."
-        )
-    if not isinstance(prior, Prior):
-        raise ValueError(f"prior is a Prior, such as Bins.fit(labels, edges); got {prior!r}")
-    parts = [prior, *prior.modules()]
-    if any(isinstance(part, Batch) for part in parts):
-        raise ValueError(
-            "A booster has no batches; use Bins.fit(labels, edges), or Bins(labels, weights) with "
-            "a weight of one for each label."
-        )
+            x = torch.tensor(pred, requires_grad=True)
+            value = -self.likelihood.log_prob(torch.from_numpy(labels), x).sum()
+            return torch.autograd.grad(value, x)[0].numpy()

@@ -1,0 +1,167 @@
+"""Curvature of the log-evidence for one-dimensional labels; see curvature.py.
+
+N: samples; K: components or bins; C: cells of a grid.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.interpolate import CubicHermiteSpline, CubicSpline
+from scipy.special import ndtr
+
+from ..likelihoods import Gaussian, Location
+from ..mixture import GaussianMixture
+from ..priors import Bins, Flat, Prior, log_evidence_slopes
+from ..robust import Huber
+
+CELLS = 4096  # of the grid
+NODES = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # of a spline that every round uses
+TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline is not used
+HOPELESS = 1e-4  # more nodes would not help: the likelihood has kinks, or the labels are far apart
+CHUNK = 1 << 20  # numbers held at once
+TIGHT, DIVISIONS = 1.1, 12  # of the grid's bound
+NOTHING = 1e-25  # total share of the bins that are left out
+
+
+class Line:
+    """Labels of one dimension: a grid of bounds, and splines where these are accurate."""
+
+    def __init__(self, likelihood: Location, prior: Prior, low: float, high: float):
+        self.likelihood, self.prior, self.low = likelihood, prior, low
+        self.scale = float(likelihood.value.max())
+        self.family = _family(prior, self.scale) if isinstance(likelihood, Gaussian) else None
+        self.near: tuple[NDArray, int] | None = None  # of each cell: the first bin, and how many
+        most = steepest(likelihood, prior, 1)
+        self.cell = (high - low) / CELLS
+        self.most = self._largest(low + self.cell * np.arange(CELLS + 1)) if most is None else most
+        self.splines = self._splines(low, high)
+
+    def at(self, p: NDArray) -> tuple[NDArray, NDArray]:
+        return self._exact(p) if self.splines is None else tuple(f(p) for f in self.splines)
+
+    def bound(self, p: NDArray, reach: NDArray) -> NDArray:
+        return np.full_like(p, self.most)
+
+    def _cell(self, p: NDArray) -> NDArray:
+        return np.clip((p - self.low) / self.cell, 0, CELLS - 1).astype(int)
+
+    def _exact(self, p: NDArray) -> tuple[NDArray, NDArray]:
+        if self.family is None:
+            first, second = log_evidence_slopes(self.likelihood, self.prior, torch.tensor(p))
+            return self.scale**2 * first.numpy(), 1 + self.scale**2 * second.numpy()
+        parts = []
+        for some in self._chunks(p[:, 0]):
+            family = self.family
+            if self.near is not None:  # only the bins that matter in the cell
+                first, width = self.near
+                place = first[self._cell(some)][:, None] + np.arange(width)
+                family = family[0][place], family[1][place], family[2]
+            shares, shifts, variance = _posterior(family, some / self.scale)
+            mean = (shares * shifts).sum(1)
+            parts.append((mean, (shares * (variance + (shifts - mean[:, None]) ** 2)).sum(1)))
+        shift, spread = (np.concatenate(both)[:, None] for both in zip(*parts, strict=True))
+        return self.scale * shift, spread
+
+    def _chunks(self, points: NDArray) -> list[NDArray]:
+        """Split predictions so that (N, K) arrays stay small."""
+        width = 1 if self.family is None else self.near[1] if self.near else len(self.family[0])
+        size = max(2, CHUNK // width)
+        return [points[i : i + size] for i in range(0, len(points), size)]
+
+    def _largest(self, ends: NDArray) -> float:
+        """Return an upper bound of r between the ends (C + 1,), at most TIGHT times too large:
+        cells with a larger bound are divided.
+        """
+        left, right, least, done, bounds = ends[:-1], ends[1:], 0.0, 0.0, ends
+        for _ in range(DIVISIONS):
+            bounds, found = self._bounds(left, right)
+            least = max(least, found)
+            open_ = bounds > TIGHT * least
+            done = max(done, bounds[~open_].max(initial=0))
+            if not open_.any():
+                return done
+            cuts = np.linspace(left[open_], right[open_], 17)
+            left, right = cuts[:-1].ravel(), cuts[1:].ravel()
+        return max(done, float(bounds.max()))
+
+    def _bounds(self, left: NDArray, right: NDArray) -> tuple[NDArray, float]:
+        """(C,), (C,) -> (C,): a bound of r in each cell, and the largest r at their ends."""
+        shift, found = zip(*(self._exact(ends[:, None]) for ends in (left, right)), strict=True)
+        if self.family is None:  # an unknown prior
+            return np.maximum(*found)[:, 0], float(np.max(found))
+        middles = (shift[0][:, 0] + left + shift[1][:, 0] + right) / 2 / self.scale
+        halves: list[list[NDArray]] = [[], []]
+        outer: list[list[NDArray]] = [[], []]  # bins without weight, below and above
+        start = 0
+        for u, v in zip(self._chunks(left), self._chunks(right), strict=True):
+            middle = middles[start : start + len(u), None]
+            for side, sign, points in ((0, -1, u), (1, 1, v)):
+                shares, shifts, variance = _posterior(self.family, points / self.scale)
+                far = sign * (shifts + points[:, None] / self.scale - middle)
+                halves[side].append((shares * _half_moment(far, variance)).sum(1))
+                outer[side].append((np.cumsum(shares[:, ::-sign], 1) < NOTHING).sum(1))
+            start += len(u)
+        if self.near is None and not self.family[2].any():
+            first, after = (np.concatenate(part) for part in outer)
+            width = int((len(self.family[0]) - after - first).max())
+            self.near = np.minimum(first, len(self.family[0]) - width), width
+        return np.concatenate(halves[0]) + np.concatenate(halves[1]), float(np.max(found))
+
+    def _splines(self, low: float, high: float) -> tuple[Any, Any] | None:
+        for nodes in NODES:
+            x = np.linspace(low, high, 2 * nodes + 1)
+            shift, spread = (values[:, 0] for values in self._exact(x[:, None]))
+            slope = (spread - 1)[::2]  # of the shift
+            splines = (
+                CubicHermiteSpline(x[::2], shift[::2], slope),
+                CubicSpline(x[::2], spread[::2]),
+            )
+            off = np.abs(splines[0](x) - shift).max() / self.scale
+            off = max(off, np.abs(splines[1](x) - spread).max())
+            if off < TOLERANCE:
+                return splines
+            if off > HOPELESS:
+                break
+        return None
+
+
+def steepest(likelihood: Location, prior: Prior, dims: int) -> float | None:
+    """Return the largest row sum that any prediction can have; None if it depends on the prior."""
+    if isinstance(prior, Flat):
+        return 1.0
+    if isinstance(likelihood, Gaussian):
+        return None
+    return 1 + dims * (likelihood.delta**2 if isinstance(likelihood, Huber) else 1.0)
+
+
+def _family(prior: Prior, scale: float) -> tuple[NDArray, NDArray, NDArray] | None:
+    """Log-weights, means and variances (K,) of the prior, in units of the scale."""
+    if isinstance(prior, Bins):
+        order = prior.centers.argsort()
+        centers, weights = prior.centers[order].numpy(), prior.weights[order].numpy()
+        return np.log(weights), centers / scale, np.zeros(1)
+    if isinstance(prior, GaussianMixture):
+        variance = prior.covariances[:, 0, 0].numpy() / scale**2
+        return prior.weights.log().numpy(), prior.means[:, 0].numpy() / scale, variance
+    return None
+
+
+def _posterior(family: tuple[NDArray, ...], u: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """(N,) -> shares (N, K), means minus u (N, K) and variances of what each component explains."""
+    log_weights, means, variances = family
+    shifts = (means - u[:, None]) / (1 + variances)
+    log = log_weights - np.log1p(variances) / 2 - shifts**2 * (1 + variances) / 2
+    shares = np.exp(log - log.max(1, keepdims=True))
+    return shares / shares.sum(1, keepdims=True), shifts, variances / (1 + variances)
+
+
+def _half_moment(mean: NDArray, variance: NDArray) -> NDArray:
+    """E[max(y, 0)^2] of a normal y."""
+    if not variance.any():
+        return np.maximum(mean, 0) ** 2
+    deviation = np.sqrt(variance)
+    z = mean / deviation
+    density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    return (variance + mean**2) * ndtr(z) + mean * deviation * density
