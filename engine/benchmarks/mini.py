@@ -1,8 +1,10 @@
 """Generate the mini datasets in the on-disk formats of the real ones: see
 configs/prepare_mini.yaml."""
 
+import contextlib
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from tqdm import tqdm
 from datasets.ages import read_csv
 from engine.benchmarks.age import describe
 from engine.processes.pool import side_by_side
+from engine.runs.run import composed
 from synthetic.mini.bodies import write_bodies
 from synthetic.mini.faces import write_faces
 from synthetic.mini.rooms import write_rooms
@@ -31,6 +34,22 @@ def generate(cfg: DictConfig) -> None:
 
         messages = side_by_side(tasks, len(os.sched_getaffinity(0)), advance)
     print("\n".join(messages))
+
+
+def generate_missing(cfg: DictConfig) -> None:
+    """Generate the mini dataset of a run, if its folder is missing and paths=mini.
+
+    Other datasets of the benchmark (utkface) and other poses (paths.suffix=_cmu) are not generated.
+    """
+    name, part = cfg.benchmark.dataset, cfg.benchmark.get("mini")
+    sizes, folder = cfg.paths.get("generate"), cfg.paths.get(name)
+    own = name == cfg.benchmark.name and cfg.paths.suffix == "_mini"
+    if sizes is None or part is None or folder is None or not own or Path(folder).exists():
+        return
+    settings = composed("prepare_mini", [*sizes, f"draw=[{part}]"])
+    (settings if part == "faces" else settings[part]).folder = folder
+    with contextlib.redirect_stdout(sys.stderr):  # train.py prints the folder of its run
+        generate(settings)
 
 
 def _generate(cfg: DictConfig, name: str, report: Callable[[float], None]) -> str:

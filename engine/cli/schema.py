@@ -54,6 +54,8 @@ TRAIN: dict[str, Any] = {
     "features.dtype": Literal["float32", "float16"],
     **dict.fromkeys(("features.views", "features.batch_size", "features.shard"), Count),
     **dict.fromkeys(("log.progress", "log.predictions", "log.figures"), bool),
+    "log.service": Literal["wandb", "mlflow"] | None,
+    "log.project": Text,
     **dict.fromkeys(("optim.optimizer", "optim.schedule"), dict),
     **dict.fromkeys(
         ("optim.optimizer.lr", "optim.optimizer.weight_decay", "optim.loss_lr"), Number
@@ -96,6 +98,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "training.*.sigma_learning_rate": Number,
         "training.*.optimizer": Literal["SGD", "Adam"],
     },
+    "runs": {"remove": list[Literal["diverged", "unfinished", "finished"]]},
     "tabular": {"workers": Count | Literal["auto"]},
     "speed": {
         "only": list[Literal["losses", "synthetic", "loader", "features", "depth", "bodies"]],

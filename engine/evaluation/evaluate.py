@@ -114,7 +114,8 @@ def write_results(loop: "Loop") -> None:
             loop.task.show(log, predicted["test"], loop.steps_done)
     test = {key: value for key, value in reports.items() if key.startswith("test/")}
     log.scalars(test, loop.steps_done)
-    log.hparams(cfg, test)
+    about = meta()
+    log.settings(cfg, about, test)
     content = {
         "metrics": reports,
         "weights": identity.file_digest(best),
@@ -123,7 +124,7 @@ def write_results(loop: "Loop") -> None:
         **{f"final_{key}": value for key, value in loop.task.scales().items()},
         "row": cfg.row,
         "seed": cfg.seed,
-        "meta": meta(),
+        "meta": about,
     }
     records.write(folder / "metrics.json", content)  # the run is finished
     shown = "  ".join(f"{key} {text}" for key, text in runs.brief(reports, cfg.log.show))

@@ -1,6 +1,6 @@
 """The folder of a run, named after its identity, so that a finished run is found again.
 
-    <outputs>/<name>/<preset>/seed<seed>-<key>/
+    <outputs>/<name>/<preset>/seed<seed>-<dataset>-<key>/
         config.yaml  metrics.json  predictions.npz  replicates.npz  checkpoints/{last,best}.pt
         events...  train.log
 
@@ -33,6 +33,13 @@ def read_config(folder: Path, trust: Sequence[str] | None) -> DictConfig:
 
     trust: packages that the reader allows; the folder has no say in that.
     """
+    plain = read_plain_config(folder)
+    targets.check(plain, trust)
+    return OmegaConf.create({**plain, "trust": list(trust or ())})
+
+
+def read_plain_config(folder: Path) -> dict[str, Any]:
+    """Return config.yaml as plain data, which names code but calls none."""
     path = folder / "config.yaml"
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; run= takes the folder that train.py prints")
@@ -55,8 +62,7 @@ def read_config(folder: Path, trust: Sequence[str] | None) -> DictConfig:
             raise ValueError(f"it has no {min(missing)}")
     except Exception as error:  # damaged YAML fails in many ways
         raise ValueError(f"{path}: expected the config of a run; {error}. Rerun it.") from error
-    targets.check(plain, trust)
-    return OmegaConf.create({**plain, "trust": list(trust or ())})
+    return plain
 
 
 def finished(folder: Path) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 # Settings that a stage-1 run takes from its stage-2 run.
-SHARED = ("dataset", "model", "paths", "metrics", "log", "trust", "images")
+SHARED = ("benchmark", "dataset", "model", "paths", "metrics", "log", "trust", "images")
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
@@ -116,6 +116,10 @@ def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> tuple[Path, dict, 
     stage1: the finished stage-1 run; its weights are known even if their file is gone.
     """
     backbone, weights = None, None
+    if cfg.paths.get("generate") is not None:  # paths=mini
+        from engine.benchmarks.mini import generate_missing
+
+        generate_missing(cfg)
     if stage1 is not None:
         backbone = Path(stage1["folder"]) / "checkpoints" / "best.pt"
         weights = identity.file_digest(backbone) or stage1.get("weights")
@@ -123,7 +127,8 @@ def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> tuple[Path, dict, 
         backbone = Path(cfg.backbone.released)
     found = identity.parts(cfg, weights)
     folder = Path(cfg.paths.outputs) / cfg.name / cfg.preset
-    return folder / f"seed{cfg.seed}-{records.digest(found)[:10]}", found, backbone
+    dataset, key = f"{cfg.benchmark.dataset}{cfg.paths.suffix}", records.digest(found)[:10]
+    return folder / f"seed{cfg.seed}-{dataset}-{key}", found, backbone
 
 
 def first_stage(cfg: DictConfig) -> DictConfig | None:

@@ -1,10 +1,12 @@
-"""Log of a run: TensorBoard events, train.log and a progress bar.
+"""Log of a run: TensorBoard events, train.log, a progress bar, and wandb or MLflow if asked for.
 
 Only rank zero writes; the `Log` of another rank does nothing, so the loop need not ask.
 """
 
 import contextlib
 import functools
+import importlib
+import os
 import sys
 import threading
 import time
@@ -15,15 +17,17 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
 from tqdm import tqdm
 
 from engine.cli import targets
 from engine.cli.settings import leaves
 
 CLOSE_TIMEOUT = 3  # seconds for TensorBoard to write its queue when a run is interrupted
+SERVICES = {"wandb": "WandbLogger", "mlflow": "MLFlowLogger"}  # of pytorch_lightning.loggers
 HPARAMS = ("seed", "row", "preset", "freeze_bn", "loss", "model", "optim", "trainer", "features")
 
 
@@ -36,10 +40,13 @@ class Log:
     """TensorBoard and train.log of one run folder.
 
     purge_step: drop the events from this step on, as a resumed run writes them again.
+    service: a logger of Lightning that receives the numbers and settings, too.
     """
 
-    def __init__(self, folder: Path, active: bool, purge_step: int | None = None):
-        self.path, self.active = folder / "train.log", active
+    def __init__(
+        self, folder: Path, active: bool, purge_step: int | None = None, service: Any = None
+    ):
+        self.path, self.active, self.service = folder / "train.log", active, service
         self.bar, self.writer = tqdm(disable=True), None
         if active:
             self.writer = SummaryWriter(str(folder), purge_step=purge_step)
@@ -60,27 +67,41 @@ class Log:
         if self.writer is not None:
             for key, value in values.items():
                 self.writer.add_scalar(key, value, step)
+        if self.service is not None and values:
+            self.service.log_metrics(dict(values), step)
 
     def mesh(self, key: str, vertices: Tensor, triangles: Tensor, step: int) -> None:
         """Log (N, V, 3), (N, F, 3) for TensorBoard's mesh plugin."""
         if self.writer is not None:
             self.writer.add_mesh(key, vertices, faces=triangles, global_step=step)
 
-    def hparams(self, cfg: DictConfig, metrics: Mapping[str, float]) -> None:
-        """Log the settings and results for TensorBoard's table."""
+    def settings(self, cfg: DictConfig, about: Mapping, metrics: Mapping[str, float]) -> None:
+        """Log the config and the commit as text, and TensorBoard's table of settings, of which
+        these metrics are columns; about: as engine.runs.provenance.meta returns it."""
         if self.writer is None:
             return
         plain: Any = targets.plain(cfg)
-        settings = dict(leaves({name: plain[name] for name in HPARAMS}))
+        found = dict(leaves({name: plain[name] for name in HPARAMS}))
+        found |= {"dataset": f"{cfg.benchmark.dataset}{cfg.paths.suffix}"}
         flat = {
             key: value if isinstance(value, bool | int | float) else str(value)
-            for key, value in settings.items()
+            for key, value in found.items()
             if not isinstance(value, dict)
         }
-        self.writer.add_hparams(flat, dict(metrics), run_name=".")
+        text = "".join(
+            f"    {line}\n" for line in OmegaConf.to_yaml(cfg, resolve=True).splitlines()
+        )
+        self.writer.add_text("config", text)
+        self.writer.add_text("commit", f"{about['commit']}{', changed' * about['changed']}")
+        for summary in hparams(flat, dict(metrics)):  # add_hparams would log the metrics again
+            self.writer._get_file_writer().add_summary(summary)
+        if self.service is not None:
+            self.service.log_hyperparams({**flat, "commit": about["commit"]})
 
     def close(self) -> None:
         self.bar.close()
+        if self.service is not None:
+            self.service.finalize("failed" if sys.exc_info()[1] else "success")
         if self.writer is not None and isinstance(sys.exc_info()[1], KeyboardInterrupt):
             # The signal may have interrupted TensorBoard's queue; then close() would never return.
             closing = threading.Thread(target=self.writer.close, daemon=True)
@@ -88,6 +109,27 @@ class Log:
             closing.join(CLOSE_TIMEOUT)
         elif self.writer is not None:
             self.writer.close()
+
+
+def service(cfg: DictConfig, folder: Path) -> Any:
+    """Return the logger of log=wandb or log=mlflow, or None."""
+    name = cfg.log.service
+    if name is None:
+        return None
+    try:
+        importlib.import_module(name)
+        logger = getattr(importlib.import_module("pytorch_lightning.loggers"), SERVICES[name])
+    except ModuleNotFoundError as error:
+        packages = f"pytorch-lightning {name}"
+        raise ModuleNotFoundError(
+            f"log={name} needs {error.name}, which is not installed: pip install {packages}"
+        ) from error
+    run = f"{cfg.name}/{cfg.preset}/{folder.name}"
+    if name == "wandb":  # WANDB_MODE=offline writes to the run folder only
+        return logger(project=cfg.log.project, name=run, save_dir=str(folder))
+    root = (Path(cfg.paths.outputs) / "mlruns").resolve().as_uri()
+    uri = os.environ.get("MLFLOW_TRACKING_URI", root)
+    return logger(experiment_name=cfg.log.project, run_name=run, tracking_uri=uri)
 
 
 def _quietly(call: Callable[..., Any], *arguments: Any) -> None:

@@ -31,7 +31,7 @@ from engine.training.batches import Keyed, evaluation_loader, loader, order, see
 from engine.training.batches import generator_states as states
 from engine.training.batches import restore_generators as restore
 from engine.training.divergence import DivergenceCheck
-from engine.training.log import Log
+from engine.training.log import Log, service
 
 
 def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = None) -> None:
@@ -224,11 +224,12 @@ class Loop:
     def resume(self) -> None:
         """Resume from last.pt (resume=auto) or a given checkpoint, or start (resume=never)."""
         folder, rank = self.folder / "checkpoints", self.fabric.global_rank
+        remote = service(self.cfg, self.folder) if rank == 0 else None
         last, best = folder / "last.pt", folder / "best.pt"
         given = self.cfg.resume not in ("auto", "never") and not last.exists()
         path = Path(self.cfg.resume) if given else last
         if self.cfg.resume == "never" or not (given or last.exists()):
-            self.log = Log(self.folder, rank == 0)
+            self.log = Log(self.folder, rank == 0, service=remote)
             return
         content = checkpoint.read(path, None if given else self.run)
         build.read_state(self.task, content["task"], path)
@@ -245,5 +246,5 @@ class Loop:
                 f"{best} is missing; {last.name} expects it to hold epoch {self.best['epoch']}, "
                 "the best so far. Run the same command with rerun=true to train again."
             )
-        self.log = Log(self.folder, rank == 0, purge_step=self.steps_done)
+        self.log = Log(self.folder, rank == 0, self.steps_done, remote)
         self.log.info(f"resuming from {path}: epoch {self.epoch}, step {self.step}")

@@ -110,7 +110,9 @@ class Regression(nn.Module):
             nll = -self.loss.likelihood.log_prob(target, pred)
             balance = self.loss.prior.log_evidence(self.loss.likelihood, pred, target)
             self.loss.train(training)
-            terms |= {"nll": float(nll.mean()), "balance": float(balance.mean())}
+            total = nll + self.loss.strength * balance  # the loss rises with its unit, sigma^2
+            means = {"nll": nll, "balance": balance, "unscaled_loss": total}
+            terms |= {name: float(term.mean()) for name, term in means.items()}
         terms |= {f"regularizer/{k}": float(v) for k, v in self.regularizer_terms.items()}
         return terms | self.scales()
 

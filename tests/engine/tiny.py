@@ -24,6 +24,7 @@ COMMON = [
     *("trainer.epochs=2", "trainer.workers=0", "trainer.accelerator=cpu", "trust=[tests]"),
     *("log.progress=false", "log.figures=false", "log.every=1"),
 ]
+MODEL = ("model._target_=tests.engine.tiny.TinyNet", "~model.pretrained", "~model.drop_connect")
 
 
 class TinyNet(Regressor):
@@ -156,9 +157,7 @@ def tiny(faces: Path, outputs: Path) -> list[str]:
         f"paths.data={faces}",
         f"paths.outputs={outputs}",
         f"dataset.size={SIZE}",
-        "model._target_=tests.engine.tiny.TinyNet",
-        "~model.pretrained",
-        "~model.drop_connect",
+        *MODEL,
         "trainer.epochs=1",
         "trainer.batch_size=24",
     ]

@@ -16,10 +16,9 @@ from typing import Any
 from engine import ROOT
 from engine.processes.parent import watch_parent
 from tests import process
-from tests.engine.tiny import SIZE, write_faces
+from tests.engine.tiny import MODEL, SIZE, write_faces
 from tests.process import Done
 
-MODEL = ("model._target_=tests.engine.tiny.TinyNet", "~model.pretrained", "~model.drop_connect")
 TINY = (
     *("experiment=imdb_wiki/vanilla", "preset=laptop", *MODEL, "trust=[tests]"),
     *("trainer.epochs=2", "trainer.batch_size=24", "trainer.workers=0", "trainer.accelerator=cpu"),

@@ -67,7 +67,17 @@ def test_the_run_folder(faces: Path, tmp_path: Path):
     assert {"train/loss", "train/nll", "train/balance", "train/sigma", "train/lr/0"} <= scalars
     assert {"train/lr/1", "train/samples_per_second", "val/bmae_few", "test/bmae"} <= scalars
     assert set(events.Tags()["images"]) == {"labels", "samples"}
-    assert any("hparams" in tag for tag in events.summary_metadata)
+    assert len(list(folder.glob("events.*"))) == 1
+    assert len(events.Scalars("test/bmae")) == 1
+    value = {k: [one.value for one in events.Scalars(f"train/{k}")] for k in ("nll", "balance")}
+    total = [one.value for one in events.Scalars("train/unscaled_loss")]
+    assert total == pytest.approx(np.add(*value.values()), rel=1e-6)  # float32 in the file
+    texts = {tag: str(events.Tensors(f"{tag}/text_summary")[0]) for tag in ("config", "commit")}
+    assert "components: 2" in texts["config"]
+    assert str(content["meta"]["commit"]) in texts["commit"]
+    table = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    assert b"dataset" in table
+    assert b"imdb_wiki" in table
 
 
 def test_inputs_need_not_be_images(faces: Path, tmp_path: Path):

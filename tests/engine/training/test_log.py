@@ -1,14 +1,17 @@
-"""The log of a run closes, however the run ends."""
+"""The log of a run closes, however the run ends, and reaches wandb and MLflow."""
 
+import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from engine.runs.run import run
 from engine.training import log
+from tests.engine.tiny import config
 
 
 def test_an_interrupted_tensorboard_queue_does_not_block(tmp_path: Path, monkeypatch):
@@ -29,6 +32,44 @@ def test_an_interrupted_tensorboard_queue_does_not_block(tmp_path: Path, monkeyp
         interrupted()
     never.set()
     real()
+
+
+class Remote:
+    """Stands for a logger of Lightning."""
+
+    def __init__(self, **settings: str):
+        self.settings, self.values, self.ended = settings, {}, []
+        LOGGERS.append(self)
+
+    def log_metrics(self, metrics: dict, step: int) -> None:
+        self.values |= metrics
+
+    def log_hyperparams(self, params: dict) -> None:
+        self.values |= params
+
+    def finalize(self, status: str) -> None:
+        self.ended.append(status)
+
+
+LOGGERS: list[Remote] = []
+
+
+@pytest.mark.parametrize("name", log.SERVICES)
+def test_numbers_and_settings_reach_a_service(name: str, faces: Path, tmp_path: Path, monkeypatch):
+    cfg = config(faces, tmp_path, "imdb_wiki/vanilla", f"log={name}", "log.show=[mae]")
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
+    monkeypatch.setitem(sys.modules, "pytorch_lightning.loggers", None)
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    with pytest.raises(ModuleNotFoundError, match=f"log={name} needs .*pip install .* {name}"):
+        run(cfg)
+    loggers = SimpleNamespace(**{log.SERVICES[name]: Remote})
+    monkeypatch.setitem(sys.modules, "pytorch_lightning.loggers", loggers)
+    done = run(cfg)
+    logger = LOGGERS[-1]
+    assert "balanced-regression" in logger.settings.values()
+    assert logger.values["test/mae"] == pytest.approx(done["metrics"]["test/mae"])
+    assert {"train/loss", "val/mae", "dataset", "commit", "seed"} <= set(logger.values)
+    assert logger.ended == ["success"]
 
 
 @pytest.mark.parametrize("shape", [(10,), (3, 8), (1, 8, 8), (3, 8, 8)])

@@ -1,0 +1,90 @@
+"""Runs are listed with what differs, diffed, compared with intervals, and removed."""
+
+import fcntl
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.runs.run import composed, run
+from scripts import runs
+from tests.engine.tiny import config
+
+
+@pytest.fixture(scope="module")
+def outputs(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five runs of one row: two seeds, another learning rate, a diverged and an interrupted one."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    changes = {"plain": (), "other": ("seed=1",), "faster": ("optim.optimizer.lr=0.01",)}
+    for name, own in {
+        **changes,
+        "cut": ("seed=2",),
+        "broken": ("optim.optimizer.lr=1e30",),
+    }.items():
+        cfg = config(faces, outputs, "imdb_wiki/vanilla", "log.replicates=20", *own)
+        if name == "broken":
+            with pytest.raises(FloatingPointError):
+                run(cfg)
+        elif (folder := Path(run(cfg)["folder"])) and name == "cut":
+            (folder / "metrics.json").unlink()
+    return outputs
+
+
+@pytest.fixture
+def printed(outputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    """Return the words of each line that the script prints, on a copy of the outputs."""
+    own = shutil.copytree(outputs, tmp_path / "out")
+
+    def call(*words: str) -> list[list[str]]:
+        capsys.readouterr()
+        runs.main(composed("runs", [f"outputs={own}", *words]))
+        return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    return call
+
+
+def test_list(printed, tmp_path: Path):
+    head, *lines = printed("metrics=[mae]")
+    assert head[:5] == ["run", "row", "dataset", "seed", "state"]
+    assert len(lines) == 5
+    for name, row, dataset, seed, *_ in lines:
+        assert name.startswith(f"imdb_wiki/vanilla/paper/seed{seed}-imdb_wiki-")
+        assert (row, dataset) == ("Vanilla", "imdb_wiki")
+    assert sorted(line[4] for line in lines) == ["diverged", *["finished"] * 3, "unfinished"]
+    assert sum(line[5:7] == ["mae", "-"] for line in lines) == 2
+    assert {line[-1] for line in lines} == {
+        f"optim.optimizer.lr={lr}" for lr in ("0.01", "0.001", "1e+30")
+    }
+    (lock,) = (tmp_path / "out").rglob("seed2-*/lock")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert printed("name=seed2")[1][4] == "running"
+
+
+def test_diff_and_compare(printed, tmp_path: Path):
+    (faster,) = [line[0] for line in printed() if line[-1].endswith("=0.01")]
+    (plain,) = [line[0] for line in printed() if line[3] == "0" and line[-1].endswith("=0.001")]
+    (line,) = printed(f"diff=[{plain},{faster}]")
+    assert line == ["optim.optimizer.lr", "0.001", "0.01"]
+    _, *lines = printed(f"compare=[{plain},{faster}]", "metrics=[bmae,mae]")
+    assert [line[0] for line in lines] == ["bmae", "mae"]
+    for line in lines:  # one seed: the interval over images only
+        low, high = float(line[3]), float(line[5])
+        assert line[2] == "-"
+        assert low <= high
+        assert line[-1] == "open"
+    both = printed("compare=[-imdb_wiki-,seed1]")
+    assert [line[0] for line in both[1:]] == ["bmae", "bmae_few", "mae"]
+    with pytest.raises(ValueError, match="vanilla: expected one run, but these"):
+        printed("diff=[vanilla,seed1]")
+    with pytest.raises(ValueError, match="nope: no finished run"):
+        printed("compare=[vanilla,nope]")
+
+
+def test_remove(printed, tmp_path: Path):
+    assert {line[-1] for line in printed("remove=[diverged,unfinished]")} == {
+        "diverged",
+        "unfinished",
+    }
+    assert [line[4] for line in printed()[1:]] == ["finished"] * 3
+    assert len(list((tmp_path / "out").rglob("config.yaml"))) == 3
