@@ -45,6 +45,7 @@ SHORT = {
     "prepare_stsb": ["vectors=${source}/vectors.npz"],
     "report": [],
     "run_synthetic": SYNTHETIC,
+    "runs": ["outputs=outputs/few"],
     "save_network": [],
     "speed": [
         *("rounds=1", "losses.pixels=912", "synthetic.seeds=1", "loader.images=4"),
@@ -210,6 +211,10 @@ def test_a_command_runs(script: str, words: list[str], here: Path, monkeypatch: 
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.chdir(here)
     words = [finished_run(text) if text.startswith("run=") else text for text in words]
+    if script == "runs":
+        for name in ("vanilla", "bmc", "gai"):
+            few = (Path("outputs/few"), f"imdb_wiki/{name}", "preset=laptop")
+            run(tiny.config(Path("data"), *few))
     monkeypatch.setattr(sys, "argv", [script, *words])
     importlib.import_module(f"scripts.{script}").main()
 
