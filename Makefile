@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: setup reproduce report test browser-test faults lint speed tensorboard clean
+.PHONY: setup reproduce report test test-minimum browser-test faults lint docs speed tensorboard clean
 
 setup: .venv/installed
 
@@ -20,6 +20,21 @@ report: setup
 
 test: setup
 	OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses 2 --dist worksteal
+
+# The package with the oldest versions that pyproject.toml declares.
+MINIMUM := outputs/minimum/bin/python
+test-minimum:
+	test -x $(MINIMUM) || $(PYTHON) -m venv outputs/minimum
+	$(MINIMUM) -m pip install --quiet --disable-pip-version-check uv
+	$(MINIMUM) -m uv pip install --quiet --resolution lowest-direct --editable ".[metrics,boosting]" \
+		$$(grep -E '^(pytest|hypothesis)==' requirements.txt)
+	OMP_NUM_THREADS=1 $(MINIMUM) -m pytest tests/losses tests/metrics -W default \
+		--ignore tests/losses/test_fast.py --ignore tests/losses/test_table.py
+
+docs:
+	test -x outputs/docs/bin/python || $(PYTHON) -m venv outputs/docs
+	outputs/docs/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	outputs/docs/bin/python -m mkdocs build
 
 browser-test: setup
 	$(RUN) -m pytest tests/browser -rs

@@ -1,7 +1,7 @@
 """Theorem 1 of Balanced MSE as composable losses: `BalancedLoss(likelihood, prior)`."""
 
-# ruff: noqa: F401
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .robust import Huber, Laplace
     from .structured import GaussianKernel, Product, Subspace
 
+    __version__: str
+
 MODULES = {  # imported when a name is first used
     "balanced": ("BMC", "BNI", "GAI", "BalancedLoss", "balanced_mse"),
     "categorical": ("Categorical", "Classes", "Histogram"),
@@ -32,11 +34,42 @@ MODULES = {  # imported when a name is first used
     "robust": ("Huber", "Laplace"),
     "structured": ("GaussianKernel", "Product", "Subspace"),
 }
-__all__ = [name for names in MODULES.values() for name in names]  # pyright: ignore
+__all__ = [  # a literal, for type checkers
+    "BMC",
+    "BNI",
+    "GAI",
+    "BalancedLoss",
+    "BalancedRegressor",
+    "Batch",
+    "Bins",
+    "Categorical",
+    "Classes",
+    "Flat",
+    "Gaussian",
+    "GaussianKernel",
+    "GaussianMixture",
+    "Heteroscedastic",
+    "Histogram",
+    "Huber",
+    "Laplace",
+    "Product",
+    "Rebalancer",
+    "Subspace",
+    "WeightedLoss",
+    "balanced_mse",
+    "diagnose",
+]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return version("balanced-regression")
+        for module, names in MODULES.items():
+            if name in names:
+                return getattr(import_module(f".{module}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def __getattr__(name: str) -> Any:
-    for module, names in MODULES.items():
-        if name in names:
-            return getattr(import_module(f".{module}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__, "__version__"])

@@ -1,15 +1,22 @@
 """The wheel brings one name, and leaves Hugging Face's `datasets` and others' `metrics` alone."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import losses
+import metrics
 from engine import ROOT
 
 USE = """
@@ -17,6 +24,7 @@ import sys
 from importlib.util import find_spec
 import torch
 import balanced_regression
+assert balanced_regression.__version__ and "BMC" in dir(balanced_regression)
 from balanced_regression import BMC, GAI, BalancedRegressor, GaussianMixture, diagnose
 from balanced_regression.boosting import objective
 from balanced_regression.metrics import age_report
@@ -35,6 +43,20 @@ assert len(str(diagnose(y[:, 0].numpy())))
 assert callable(objective) and BalancedRegressor().get_params()
 assert not {"torchmetrics", "roma"} & set(sys.modules)
 """
+TYPED = """
+from typing import assert_type
+import torch
+from balanced_regression import BMC, BalancedRegressor, Gaussian, __version__
+from balanced_regression.metrics import age_report
+from balanced_regression.regularizers import RankSim
+
+y = torch.zeros(4, 1)
+assert_type(__version__, str)
+assert_type(RankSim(weight=1.0).weight, float)
+loss: torch.nn.Module = BMC(sigma=1.0)
+report: dict[str, float] = age_report(y, y, y)
+Gaussian(sigma="wrong", learn_sigma=[])  # the one error
+"""
 BESIDE = """
 import sys
 import datasets
@@ -47,19 +69,25 @@ assert loss.isfinite()
 """
 
 
+FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "MANIFEST.in")
+
+
 def pip(*arguments: str | Path) -> None:
     subprocess.run([sys.executable, "-m", "pip", "-q", *map(str, arguments)], check=True)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that nothing is left behind in the checkout."""
+    """Built from the sdist next to it, and that from a copy, to leave the checkout unchanged."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in FILES:
         shutil.copy(ROOT / name, source)
-    for name in ("losses", "metrics"):
+    for name in ("losses", "metrics", "scripts", "tests/losses"):
         shutil.copytree(ROOT / name, source / name)
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", target, source)
+    shutil.copy(ROOT / "tests/test_package.py", source / "tests")
+    build = f"from setuptools import build_meta; print(build_meta.build_sdist({str(target)!r}))"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", target, *target.glob("*.gz"))
     return next(target.glob("*.whl"))
 
 
@@ -76,15 +104,18 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def use(python: Path, code: str, cwd: Path) -> None:
+def run(command: list, cwd: Path, code: int = 0) -> str:
+    """Return what a process outside the checkout prints."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run([python, "-c", code], cwd=cwd, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_one_name_and_four_dependencies_are_installed(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
-        names = {name.split("/")[0] for name in archive.namelist()}
+        found = set(archive.namelist())
+        names = {name.split("/")[0] for name in found}
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         needed = [
             line.split(": ")[1]
@@ -96,14 +127,75 @@ def test_one_name_and_four_dependencies_are_installed(wheel: Path):
     assert [one.split(">")[0] for one in needed] == ["torch", "numpy", "scipy", "scikit-learn"]
     expected = {f"{p.relative_to(ROOT / 'losses')}" for p in (ROOT / "losses").rglob("*.py")}
     expected |= {f"metrics/{p.name}" for p in (ROOT / "metrics").glob("*.py")}
+    expected |= {"console/__init__.py"}
     assert modules == {f"balanced_regression/{name}" for name in expected}
+    assert "balanced_regression/py.typed" in found
+
+
+def test_the_sdist_has_the_package_and_its_documents(wheel: Path):
+    with tarfile.open(next(wheel.parent.glob("*.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    made = {"PKG-INFO", "setup.cfg", "balanced_regression.egg-info"}
+    tops = {name.partition("/")[0] for name in names} - made - {""}
+    assert tops == {*FILES, "losses", "metrics", "scripts"}
+    assert {name for name in names if name.startswith("scripts/") and name.endswith(".py")} == {
+        "scripts/console/__init__.py"
+    }
 
 
 def test_it_is_used_by_itself(python: Path, tmp_path: Path):
-    use(python, USE, tmp_path)
+    run([python, "-c", USE], tmp_path)
+
+
+def test_type_checkers_know_its_types(python: Path, tmp_path: Path):
+    """One wrong call, and no other error, in a file that uses the installed package."""
+    (tmp_path / "use.py").write_text(TYPED)
+    own = next(python.parents[1].glob("lib/python*/site-packages"))
+    settings = {"extraPaths": [str(own), sysconfig.get_path("purelib")], "include": ["use.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    said = run([sys.executable, "-m", "pyright", "--outputjson"], tmp_path, code=1)
+    errors = [e["range"]["start"]["line"] for e in json.loads(said)["generalDiagnostics"]]
+    assert set(errors) == {len(TYPED.splitlines()) - 1}
+
+
+def test_the_command(python: Path, tmp_path: Path):
+    command = python.parent / "balanced-regression"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert run([command, "--version"], tmp_path).strip() == version
+    rng = np.random.default_rng(0)
+    labels = rng.gamma(2.0, size=(100, 1))
+    rows = np.concatenate([labels, labels + 0.5, labels], 1)
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="target,pred,best", comments="")
+    plain = labels.mean() + 0.7 * (labels - labels.mean()) + rng.normal(0, 0.4, (100, 1))
+    rows = np.concatenate([labels, plain], 1)
+    np.savetxt(tmp_path / "b.csv", rows, delimiter=",", header="target,pred", comments="")
+    code = """
+from balanced_regression.console import main
+main(["diagnose", "a.csv", "--column", "target"])
+main(["evaluate", "a.csv", "--pred", "pred", "best"])
+main(["rebalance", "b.csv", "--validation", "b.csv"])
+main(["evaluate", "a.csv", "--target", "age"])
+"""
+    said = run([python, "-c", code], tmp_path, code=1)
+    assert "100 labels" in said
+    table = said.partition("target,pred,balanced")[2].split("sigma")[0].split()
+    pulled = np.array([row.split(",") for row in table if row.count(",") == 2], float)
+    assert len(pulled) == 100
+    assert pulled[:, 2].std() > pulled[:, 1].std()  # towards the rare labels
+    assert "sigma" in said
+    assert re.search(r"bmae +0\.5 ", said)
+    assert "difference to pred [-0.5, -0.5]" in said
+    assert "unknown column 'age'; choose from target, pred, best" in said
+
+
+def test_names_are_listed_once():
+    for package, modules in ((losses, losses.MODULES.values()), (metrics, [metrics._MODULES])):
+        assert sorted(package.__all__) == sorted(name for names in modules for name in names)
+        assert set(package.__all__) <= set(dir(package))
+        assert all(hasattr(package, name) for name in package.__all__)
 
 
 def test_it_is_used_beside_hugging_faces_datasets(python: Path, tmp_path: Path):
     """The one test that needs the network, as the installation does."""
     pip("--python", python, "install", "datasets")
-    use(python, BESIDE, tmp_path)
+    run([python, "-c", BESIDE], tmp_path)
