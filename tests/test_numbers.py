@@ -1,5 +1,5 @@
 """Every number in the prose of README.md and docs/results.md is bound to a cell of results/, or is
-listed as a constant of the page (see engine/tables/report/bindings.py)."""
+listed as a constant of the page (see engine/tables/pages.py)."""
 
 import functools
 import json
@@ -13,7 +13,7 @@ import pytest
 from engine.runs import records
 from engine.speed import timing
 from engine.tables import table as tables
-from engine.tables.report.bindings import NOT_PROSE, numbers, resolve, rewrite, rounded
+from engine.tables.pages import NOT_PROSE, numbers, resolve, rewrite, rounded
 from engine.tables.report.summary import summary
 
 ROOT = Path(__file__).parents[1]

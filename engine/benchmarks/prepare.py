@@ -17,6 +17,7 @@ from datasets.io.nyud2_mat import MatFrames
 from datasets.split import balanced_split, identical_images, sides
 from datasets.stsb import FILES, read_pairs, vectors_of, wordllama
 from engine.benchmarks.age import describe
+from models.smpl_pickle import read_pickle
 
 
 def ages(cfg: DictConfig) -> None:
@@ -140,3 +141,15 @@ def _save(path: Path, array: np.ndarray) -> None:
 def _write(path: Path, data: bytes) -> None:
     with atomic_write(path) as file:
         file.write(data)
+
+
+def body_models(cfg: DictConfig) -> None:
+    """Convert SMPL's official pickles to npz; nothing in them is executed."""
+    for gender, source in cfg.files.items():
+        if source is not None:
+            arrays = read_pickle(Path(source))
+            arrays.pop("vertex_ids")
+            target = Path(cfg.folder) / f"SMPL_{str(gender).upper()}.npz"
+            with atomic_write(target) as file:
+                np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+            print(f"{target}: {len(arrays['v_template'])} vertices, from {source}")

@@ -93,13 +93,9 @@ def check_targets(cfg: DictConfig) -> None:
     trust, nodes, resume = plain["trust"], plain["trainer"]["num_nodes"], plain["resume"]
     targets.check(plain, trust)
     problems = [*_arguments(plain, trust)]
-    metrics = targets.find(plain["metrics"]["_target_"], trust)
-    known = metrics.names_reported() if hasattr(metrics, "names_reported") else None
     shown = [("log.show", name) for name in plain["log"]["show"]]
-    for key, name in [("select.metric", plain["select"]["metric"]), *shown]:
-        if known is not None and name not in known:
-            some = f"{', '.join(known[:8])}, ...{nearest(name, known)}"
-            problems.append(f"{key}: unknown metric {name!r}; choose from {some}")
+    selected = ("select.metric", plain["select"]["metric"])
+    problems += unknown_metrics(plain["metrics"]["_target_"], trust, [selected, *shown])
     if nodes > 1 and not any(name in os.environ for name in LAUNCHED):
         problems.append(
             f"trainer.num_nodes: {nodes} nodes need this command started on each node, by torchrun "
@@ -130,6 +126,22 @@ def check_targets(cfg: DictConfig) -> None:
             problems.append(f"loss: {error}")
     if problems:
         raise ValueError("\n".join(problems))
+
+
+def unknown_metrics(
+    target: str, trust: targets.Trust, names: Iterable[tuple[str, str]]
+) -> list[str]:
+    """Return a problem for each (setting, metric) that the report does not have."""
+    metrics = targets.find(target, trust)
+    if not hasattr(metrics, "names_reported"):
+        return []
+    known = metrics.names_reported()
+    some = ", ".join(known[:8])
+    return [
+        f"{key}: unknown metric {name!r}; choose from {some}, ...{nearest(name, known)}"
+        for key, name in names
+        if name not in known
+    ]
 
 
 def _arguments(node: Any, trust: targets.Trust, prefix: str = "") -> Iterator[str]:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.utils.data import DataLoader
 
-from datasets.io.files import MAX_BYTES, MAX_PIXELS, atomic_write
+from datasets.io.files import MAX_BYTES, MAX_PIXELS, atomic_write, writable
 from engine.cli import targets
 from engine.runs import checkpoint, identity, records
 from engine.runs import folder as runs
@@ -185,3 +185,25 @@ def report(
         build.dataset(cfg, split), batch_size, 0, False, fabric.global_rank, fabric.world_size
     )
     return evaluate(fabric, fabric.to_device(task), loader, metrics)[0]
+
+
+def main(cfg: DictConfig) -> None:
+    """Print and write the metrics of a finished run or a released checkpoint."""
+    if (cfg.run is None) == (cfg.released is None):
+        raise ValueError("Give either run=<folder> or released=<file>; see configs/evaluate.yaml.")
+    if cfg.run is not None:
+        limits = cfg.max_pixels, cfg.max_bytes
+        folder, name = Path(cfg.run), f"evaluation_{cfg.checkpoint}_{cfg.split}.json"
+        data, task, metrics = finished_run(folder, cfg.checkpoint, cfg.trust, *limits)
+    else:
+        folder, name = (
+            Path(cfg.paths.outputs) / "released",
+            f"{Path(cfg.released).stem}_{cfg.split}.json",
+        )
+        data, (task, metrics) = cfg, released_model(Path(cfg.released), cfg.layout, cfg)
+    writable(folder)
+    fabric = Fabric(accelerator=cfg.accelerator, devices=1)
+    found = report(fabric, data, task, metrics, cfg.split, cfg.batch_size)
+    for key, value in found.items():
+        print(f"{cfg.split}/{key:<14} {value:.4f}")
+    records.write(folder / name, found)

@@ -9,16 +9,15 @@ Runs are found by their configs; missing ones are run.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from datasets.io.arrays import read_npz
-from engine.cli import targets
-from engine.cli.settings import nearest
+from engine.cli import settings, targets
 from engine.runs.folder import AGAIN, REPLICATES
 from engine.runs.run import SHARED, composed, first_stage, result
 from engine.runs.run_all import Progress, run_all
@@ -35,37 +34,21 @@ def group_of(override: str) -> str:
     return re.split(r"[.=/@]", override.lstrip("+~"))[0]
 
 
-def expanded(rows: Mapping[str, Any]) -> dict[str, Any]:
+def expanded(rows: Mapping[str, Any]) -> dict[str, DictConfig]:
     """Return the rows of a table, a sweep as one row for each of its values."""
-    found: dict[str, Any] = {}
+    found: dict[str, DictConfig] = {}
     for name, row in rows.items():
-        sweep = row.get("sweep")
-        if sweep is None:
-            found[name] = _choosing(row, choose) if (choose := row.get("choose")) else row
-            continue
-        if (more := sweep.get("choose")) is not None:
-            chosen = {"key": sweep.key, "among": list(sweep.among), **more}
-            found[name] = _choosing({**row, "curve": name, "sweep": None}, chosen)
-        for value in sweep.among:
+        sweep, choose = row.get("sweep") or {}, row.get("choose")
+        if "choose" in sweep:
+            choose = {**sweep["choose"], "key": sweep["key"], "among": sweep["among"]}
+        if choose or not sweep:
+            changes = {"choose": choose} if choose else {}
+            found[name] = OmegaConf.create({**row, "changes": changes})
+        for value in sweep.get("among", ()):
             label = sweep.get("label", "{row} {value}").format(row=name, value=value)
-            found[label] = OmegaConf.create(
-                {**row, "changes": {sweep.key: value}, "curve": name, "knob": value, "sweep": None}
-            )
+            own = {"changes": {sweep["key"]: value}, "curve": name, "knob": value}
+            found[label] = OmegaConf.create({**row, **own})
     return found
-
-
-def _choosing(row: Mapping[str, Any], choose: Mapping[str, Any]) -> DictConfig:
-    own = [*(row.get("overrides") or []), f"choose={_in_hydra(choose)}"]
-    return OmegaConf.create({**row, "overrides": own, "choose": None})
-
-
-def _in_hydra(node: Any) -> str:
-    """Write a value in the grammar of Hydra's command line: no quotes, no spaces."""
-    if isinstance(node, Mapping):
-        return "{" + ",".join(f"{k}:{_in_hydra(v)}" for k, v in node.items()) + "}"
-    if isinstance(node, list | ListConfig):
-        return "[" + ",".join(map(_in_hydra, node)) + "]"
-    return str(node)
 
 
 def configs(
@@ -80,7 +63,7 @@ def configs(
     own = list(row.get("overrides") or [])
     base = composed("train", [f"experiment={row['experiment']}", *overrides, *own])
     for key, value in (row.get("changes") or {}).items():  # all values of a sweep share the rest
-        OmegaConf.update(base, key, value, force_add=True)
+        OmegaConf.update(base, key, value, merge=False, force_add=True)
     if base.backbone is not None:  # its stage 1 is also a row, which receives the same overrides
         stage1 = [text for text in overrides if group_of(text) not in STAGE2]
         base.backbone.overrides = [*base.backbone.overrides, *stage1]
@@ -110,7 +93,10 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[s
         for rows in sections.values()
         for name, row in rows.items()
     }
-    check_columns(table.columns, [one for of_row in wanted.values() for one in of_row])
+    for one in [one for of_row in wanted.values() for one in of_row][:1]:
+        columns = [("table.columns", name) for name in table.columns]
+        if problems := settings.unknown_metrics(one.metrics["_target_"], one.trust, columns):
+            raise ValueError("\n".join(problems))
     runs = {label(name, one): one for name, of_row in wanted.items() for one in of_row}
     run_all(runs, cfg.jobs, progress)
     done = {name: [result(one) or {} for one in of_row] for name, of_row in wanted.items()}
@@ -119,11 +105,7 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[s
         return DIVERGED if one.get("divergence") else one["metrics"][f"test/{key}"]
 
     def cells(name: str) -> dict[str, Any]:
-        paper = (table.get("paper") or {}).get(name) or [None] * len(table.columns)
-        return {
-            key: cell([number(one, key) for one in done[name]], published)
-            for key, published in zip(table.columns, paper, strict=True)
-        }
+        return row_of(table, name, lambda key: [number(one, key) for one in done[name]])
 
     content: dict[str, Any] = {
         section: {name: cells(name) for name in rows} for section, rows in sections.items()
@@ -142,6 +124,12 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[s
         "run_seconds": sum(one["seconds"] for of_row in done.values() for one in of_row),
         "diverged": [n for n, of_row in done.items() if any(o.get("divergence") for o in of_row)],
     }
+
+
+def row_of(table: DictConfig, name: str, values: Callable[[str], Sequence]) -> dict[str, Any]:
+    """Return {column: cell} of a row, next to the paper's numbers."""
+    paper = (table.get("paper") or {}).get(name) or [None] * len(table.columns)
+    return {key: cell(values(key), cited) for key, cited in zip(table.columns, paper, strict=True)}
 
 
 def curves(rows: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -170,16 +158,3 @@ def mean_replicates(runs: Sequence[Mapping[str, Any]], columns: Sequence[str]) -
     stored = [read_npz(path, advice=AGAIN) if path.is_file() else {} for path in paths]
     common = [name for name in columns if stored and all(name in one for one in stored)]
     return {name: np.mean([one[name] for one in stored], 0) for name in common}
-
-
-def check_columns(columns: Sequence[str], cfgs: Sequence[DictConfig]) -> None:
-    """Refuse, before anything is run, a column that the metrics of these runs do not report."""
-    for cfg in cfgs[:1]:
-        metrics = targets.find(cfg.metrics["_target_"], cfg.trust)
-        known = metrics.names_reported() if hasattr(metrics, "names_reported") else columns
-        for name in columns:
-            if name not in known:
-                some, near = ", ".join(known[:8]), nearest(name, known)
-                raise ValueError(
-                    f"table.columns: unknown metric {name!r}; choose from {some}, ...{near}"
-                )

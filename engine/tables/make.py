@@ -15,7 +15,7 @@ from engine.runs import provenance
 from engine.runs.run_all import Event, Progress, State
 from engine.tables import pages
 from engine.tables import table as tables
-from engine.tables.compare import compare, configs, expanded, group_of
+from engine.tables.compare import compare, configs, expanded, group_of, row_of
 from engine.tables.cost import measure
 from engine.tables.intervals import swept
 
@@ -82,11 +82,7 @@ def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str
         start = time.time()
         (run,) = configs(row, 1, overrides)
         cost = measure(run, cfg.iterations)
-        paper = (cfg.table.get("paper") or {}).get(name) or [None] * len(cfg.table.columns)
-        rows[name] = {
-            key: tables.cell([cost[key]], value)
-            for key, value in zip(cfg.table.columns, paper, strict=True)
-        }
+        rows[name] = row_of(cfg.table, name, lambda key, cost=cost: [cost[key]])
         progress(Event(name, State.DONE, time.time() - start))
     return {"rows": rows}
 

@@ -98,7 +98,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def configs(row: Any, seeds: int, overrides: list[str], stages: int = 1) -> list[DictConfig]:
         data, outputs, own = Path("data"), Path("outputs"), list(row.get("overrides") or [])
-        own += [f"++{key}={value}" for key, value in (row.get("changes") or {}).items()]
         kind = {
             "imdb_wiki": tiny.config,
             "nyud2": tiny.depth_config,
@@ -109,7 +108,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         said = [text for text in overrides if not text.startswith("paths.data=")]
         if benchmark == "ihmr":  # whose other presets begin with SPIN's own weights
             said = [text for text in said if not text.startswith("preset=")]
-        return [kind[benchmark](data, outputs, row.experiment, *said, *own)]
+        cfg = kind[benchmark](data, outputs, row.experiment, *said, *own)
+        for key, value in row.changes.items():
+            OmegaConf.update(cfg, key, value, merge=False, force_add=True)
+        return [cfg]
 
     def measured(cfg: DictConfig, iterations: int) -> dict[str, float]:
         return cost.measure_here(OmegaConf.to_container(cfg, resolve=True), iterations)

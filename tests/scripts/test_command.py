@@ -4,13 +4,17 @@ import errno
 import importlib
 import os
 import pickle
+import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from engine import ROOT
 from engine.cli.errors import paragraph
+from engine.cli.help import choices
 from scripts import command
 
 
@@ -70,10 +74,26 @@ def test_a_missing_choice_lists_the_choices(start, capsys):
     assert "imdb_wiki/bmc " in printed
 
 
-def test_help_ends_the_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
-    monkeypatch.setattr(sys, "argv", ["scripts/train.py", "--help"])
-    assert importlib.import_module("scripts.train").main() is None
-    assert "Choices, as group=choice" in capsys.readouterr().out
+@pytest.mark.parametrize("script", ["train", "table"])
+def test_help_names_groups_choices_and_settings(script: str, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"scripts/{script}.py", "--help"])
+    assert importlib.import_module(f"scripts.{script}").main() is None
+    shown = capsys.readouterr().out
+    for expected in ("laptop", "imdb_wiki", "seed", "-sc install=bash"):
+        assert expected in shown
+    assert "defaults" not in shown
+    if script == "train":
+        assert re.search(r"^ *imdb_wiki/bmc +BMC: Gaussian x batch", shown, re.M)
+    assert "stage2" not in choices("preset", "")  # the parts of a preset are not choices
+
+
+def test_scripts_import_nothing_slow_before_their_settings_are_checked():
+    names = [path.stem for path in (ROOT / "scripts").glob("*.py")]
+    slow = {"hydra", "torch", "numpy", "matplotlib", "lightning_fabric", "sklearn", "pandas"}
+    code = f"import sys, {', '.join(names)}; print(sorted({slow} & set(sys.modules)))"
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=ROOT / "scripts", capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_an_interrupted_script_can_be_resumed(start, monkeypatch, capsys):

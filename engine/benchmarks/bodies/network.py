@@ -4,10 +4,17 @@ import io
 from pathlib import Path
 
 import torch
+from omegaconf import DictConfig
 
 from datasets.io.files import atomic_write
 from engine.runs import checkpoint
 from engine.runs import folder as runs
+
+
+def main(cfg: DictConfig) -> None:
+    path = Path(cfg.output)
+    save(Path(cfg.run), path)
+    print(f"{path}: {path.stat().st_size / 2**20:.1f} MB")
 
 
 def save(run: Path, path: Path) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from omegaconf import DictConfig
 
 from datasets.io.files import atomic_write
 from engine import RESULTS
 from engine.runs.provenance import meta
 from engine.tables.columns import column, heads
 from engine.tables.intervals import is_ahead
+from engine.tables.report import forest, summary
 from engine.tables.report.gather import Row, Section, gather, relative
 from engine.tables.table import DIVERGED, in_markdown, number
 
@@ -22,6 +24,17 @@ MARKS = {
     "mini": "measured here on a generated dataset in the format of the real one; "
     "shows that the code runs and in which direction methods differ, not the paper's numbers",
 }
+
+
+def main(cfg: DictConfig) -> None:
+    outputs = Path(cfg.outputs)
+    if cfg.own and not outputs.is_dir():
+        print(f"{outputs}: no such folder, so the report shows results/ alone.")
+    if cfg.publish:
+        summary.publish()
+        forest.write(RESULTS)
+    for path in write(outputs, cfg.own):
+        print(path)
 
 
 def head(section: Section) -> tuple[list[tuple[str, int]], list[str]]:
