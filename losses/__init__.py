@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .categorical import Categorical, Classes, Histogram
     from .diagnosis import diagnose
     from .estimator import BalancedRegressor
+    from .estimator.rebalanced import RebalancedRegressor
     from .heteroscedastic import Heteroscedastic
     from .likelihoods import Gaussian
     from .mixture import GaussianMixture
@@ -25,6 +26,7 @@ MODULES = {  # imported when a name is first used
     "categorical": ("Categorical", "Classes", "Histogram"),
     "diagnosis": ("diagnose",),
     "estimator": ("BalancedRegressor",),
+    "estimator.rebalanced": ("RebalancedRegressor",),
     "heteroscedastic": ("Heteroscedastic",),
     "likelihoods": ("Gaussian",),
     "mixture": ("GaussianMixture",),

@@ -20,7 +20,7 @@ COMPONENTS, LABELS_EACH = 8, 50  # a mixture fitted to labels has at most these 
 
 def as_array(values: Any) -> NDArray[np.float64]:
     values = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-    return np.asarray(values, dtype=np.float64)
+    return np.array(values, dtype=np.float64)
 
 
 def as_prior(given: Any, weight: NDArray | None = None) -> Prior:
