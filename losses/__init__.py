@@ -55,6 +55,7 @@ __all__ = [  # a literal, for type checkers
     "Huber",
     "Laplace",
     "Product",
+    "RebalancedRegressor",
     "Rebalancer",
     "Subspace",
     "WeightedLoss",
