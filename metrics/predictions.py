@@ -20,7 +20,7 @@ from .balanced import RANGES, by_range
 from .columns import is_number, numbers, numeric, read
 from .errors import flat, paired
 from .groups import similarity_shots
-from .report import Binned, Report, as_floats, bootstrap_weights, by_age, shot_averages
+from .report import Binned, Report, as_floats, bootstrap_batches, by_age, shot_averages
 from .similarity import similarity_averages
 
 LEVEL = 0.95
@@ -31,7 +31,7 @@ Interval = tuple[float, float]
 @dataclass(frozen=True)
 class Evaluation:
     """Figures of each prediction column, their intervals, and those of the differences to the
-    first column. `str` is a table."""
+    first column. `str` is a table without empty shots."""
 
     values: dict[str, Report]
     intervals: dict[str, dict[str, Interval]]
@@ -44,6 +44,8 @@ class Evaluation:
         for name, report in self.values.items():
             lines.append(f"{name}  (95% interval)")
             for key, value in report.items():
+                if np.isnan(value):  # a shot without samples
+                    continue
                 low, high = self.intervals[name][key]
                 line = f"  {key:<{width}} {value:>10.4g}  [{low:.4g}, {high:.4g}]"
                 if name in self.differences:
@@ -89,14 +91,18 @@ def evaluate_csv(
     preds = {name: numeric(path, columns, name)[known] for name in names}
     labels = labels[known]
     trained = labels if train is None else _training_labels(Path(train), target)
-    weights = bootstrap_weights(len(labels), replicates, seed)
+    averages = {n: _averages(kind, p, labels, trained, ranges) for n, p in preds.items()}
     ones = torch.ones(1, len(labels), dtype=torch.float64)
-    values, intervals, replicated = {}, {}, {}
-    for name, column in preds.items():
-        averages = _averages(kind, column, labels, trained, ranges)
-        values[name] = as_floats(averages(ones), len(labels))
-        replicated[name] = {key: found.numpy() for key, found in averages(weights).items()}
-        intervals[name] = {key: _middle(found) for key, found in replicated[name].items()}
+    values = {name: as_floats(average(ones), len(labels)) for name, average in averages.items()}
+    found: dict[str, list] = {name: [] for name in names}
+    for weights in bootstrap_batches(len(labels), replicates, seed):
+        for name, average in averages.items():
+            found[name].append(average(weights))
+    replicated = {
+        name: {key: torch.cat([one[key] for one in some]).numpy() for key in some[0]}
+        for name, some in found.items()
+    }
+    intervals = {name: {k: _middle(r) for k, r in of.items()} for name, of in replicated.items()}
     first = replicated[names[0]]
     differences = {
         name: {key: _middle(found - first[key]) for key, found in replicated[name].items()}

@@ -213,6 +213,12 @@ def bootstrap_weights(samples: int, replicates: int, seed: int = 0) -> Tensor:
 
     They depend only on the number of samples and the seed, so models are compared on the same ones.
     """
-    rng = np.random.default_rng(seed)
-    counts = rng.multinomial(samples, np.full(samples, 1 / samples), replicates)
-    return torch.from_numpy(counts).double()
+    return torch.cat(list(bootstrap_batches(samples, replicates, seed)))
+
+
+def bootstrap_batches(samples: int, replicates: int, seed: int, size: int = 50) -> Iterator[Tensor]:
+    """Yield the same weights, at most `size` replicates at a time."""
+    rng, shares = np.random.default_rng(seed), np.full(samples, 1 / samples)
+    for start in range(0, replicates, size):
+        counts = rng.multinomial(samples, shares, min(size, replicates - start))
+        yield torch.from_numpy(counts).double()

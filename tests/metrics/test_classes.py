@@ -12,10 +12,12 @@ import torch
 
 from metrics import (
     AgeMetrics,
+    BalancedMetrics,
     DepthMetrics,
     MeshMetrics,
     SimilarityMetrics,
     age_report,
+    balanced_report,
     depth_report,
     mesh_report,
     similarity_report,
@@ -61,6 +63,11 @@ CASES = {
         lambda: AgeMetrics(TRAIN_AGES),
         lambda pred, target: age_report(pred, target, TRAIN_AGES),
         (AGES + RNG.normal(scale=8, size=AGES.shape), AGES),
+    ),
+    "balanced": Case(
+        lambda: BalancedMetrics(TRAIN_AGES),  # some targets lie beyond
+        lambda pred, target: balanced_report(pred, target, TRAIN_AGES),
+        (AGES + RNG.normal(scale=8, size=AGES.shape), AGES * 1.3 - 9),
     ),
     "depth": Case(
         DepthMetrics, depth_report, (DEPTHS * RNG.uniform(0.6, 1.6, DEPTHS.shape), DEPTHS, MASK)
