@@ -17,11 +17,10 @@ from torch.utils.benchmark import Timer
 from torchvision.transforms import ColorJitter
 from torchvision.transforms.functional import to_tensor
 
-from datasets.ages import AgeDataset, pack, write_csv
+from datasets.ages import AgeDataset, pack, read_csv
 from datasets.depth import bin_centers
 from datasets.ihmr import FIELDS
-from datasets.io.nyud2_frames import encode
-from datasets.nyud2 import HISTOGRAM, DepthDataset
+from datasets.nyud2 import DepthDataset
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.runs.run import composed, first_stage, run
 from engine.speed.timing import Compare, Row, Step, backward
@@ -31,20 +30,18 @@ from engine.training.loop import Loop
 from losses import BMC, BalancedLoss, Gaussian, GaussianMixture
 from models.hmr import HMR
 from synthetic.mini.body import write_body
-from synthetic.mini.faces import face
-from synthetic.mini.rooms import depth_frequencies, frame
+from synthetic.mini.faces import write_faces
+from synthetic.mini.rooms import depth_frequencies, write_rooms
 
 
 def loader(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
     """Milliseconds per image of the age loader, from files and packed, against PIL."""
     with tempfile.TemporaryDirectory() as folder:
-        root, count = Path(folder), cfg.images
-        paths = [f"{index}.jpg" for index in range(count)]
-        for index, path in enumerate(paths):
-            cv2.imwrite(str(root / path), face(index % 90, cfg.side, (0, index)))
-        csv, store = root / "faces.csv", root / "store"
-        write_csv(csv, [30] * count, paths, ["train"] * count)
+        root = Path(folder) / "faces"
+        write_faces(root, cfg.images, cfg.side, cap=1, seed=0)
+        csv, store = root / "imdb_wiki.csv", Path(folder) / "store"
         pack(csv, root, store, cfg.size)
+        paths = [row.path for row in read_csv(csv) if row.split == "train"]
 
         def plain(index: int) -> torch.Tensor:
             with Image.open(root / paths[index]) as image:
@@ -54,7 +51,7 @@ def loader(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
             for augment in (False, True):
                 ours = AgeDataset(csv, root, "train", cfg.size, augment, source)
                 title = f"{name}, augmented" if augment else name
-                yield per_item(compare, title, ours.__getitem__, plain, count)
+                yield per_item(compare, title, ours.__getitem__, plain, len(paths))
 
 
 def per_item(compare: Compare, name: str, ours: Any, other: Any, count: int) -> Row:
@@ -120,8 +117,12 @@ class PlainDepth:
 def depth(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
     """The depth loader against PIL, and each loss on full maps against a training step."""
     with tempfile.TemporaryDirectory() as folder:
-        write_frames(Path(folder), cfg.frames)
-        data, table = DepthDataset(folder, "train", (114, 152)), torch.rand(100)
+        root = Path(folder) / "rooms"
+        write_rooms(root, cfg.frames, 1, seed=0)
+        for path in root.glob("nyu2_train/*/*"):  # to NYU's size
+            image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+            cv2.imwrite(str(path), cv2.resize(image, (640, 480), interpolation=0))  # pyright: ignore
+        data, table = DepthDataset(root, "train", (114, 152)), torch.rand(100)
         plain = PlainDepth(data.frames.files, table.tolist())  # pyright: ignore
 
         def ours(index: int) -> torch.Tensor:
@@ -139,18 +140,6 @@ def depth(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
         pred = torch.rand(target.numel(), task.loss.likelihood.width(1))
         loss = backward(task.loss, pred, target.reshape(-1, 1))
         yield compare(f"{row} loss, {cfg.batch} maps", loss, "training step", step)
-
-
-def write_frames(root: Path, count: int) -> None:
-    """Write training frames of NYU's size, 640 x 480."""
-    (root / "nyu2_train").mkdir()
-    for index in range(count):
-        image, depth = (cv2.resize(x, (640, 480), interpolation=0) for x in frame((0, index)))
-        for ending, data in encode(image, depth, "train").items():
-            (root / f"nyu2_train/{index}{ending}").write_bytes(data)
-    lines = [f"data/nyu2_train/{i}.jpg,data/nyu2_train/{i}.png\n" for i in range(count)]
-    (root / "nyu2_train.csv").write_text("".join(lines))
-    np.save(root / HISTOGRAM, np.ones((count, 100), np.int32))
 
 
 def bodies(cfg: DictConfig, compare: Compare) -> Iterator[Row]:

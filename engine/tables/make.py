@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,9 @@ def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> lis
     diverged = content.pop("diverged", [])
     failed = [row for row in diverged if row not in swept(content)]  # a curve can miss a value
     about = {"table": cfg.table.name, "preset": cfg.preset}
-    about["runs"] = relative_folders(cfg.paths.outputs, runs)
+    root = Path(cfg.paths.outputs).resolve()
+    relative = {row: [Path(f).resolve().relative_to(root) for f in of] for row, of in runs.items()}
+    about["runs"] = {row: list(map(str, of_row)) for row, of_row in relative.items()}
     if "run_seconds" in content:  # whenever they were run
         about["run_seconds"] = round(content.pop("run_seconds"))
     table = {**content, "meta": {**provenance.meta(time.time() - start), **about}}
@@ -104,15 +105,6 @@ def select_rows(cfg: DictConfig) -> None:
         if section == "rows":
             kept |= {n: {"experiment": r} if isinstance(r, str) else r for n, r in added.items()}
         OmegaConf.update(cfg, f"table.{section}", kept, merge=False, force_add=True)
-
-
-def relative_folders(outputs: str, runs: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the folders of the runs relative to the outputs."""
-    root = Path(outputs).resolve()
-    return {
-        row: [str(Path(one).resolve().relative_to(root)) for one in folders]
-        for row, folders in runs.items()
-    }
 
 
 def own_name(cfg: DictConfig) -> str:

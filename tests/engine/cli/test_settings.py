@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from engine import CONFIGS
 from engine.cli import settings
 from engine.runs.run import composed, run
-from tests.engine.tiny import EXPERIMENTS, config
+from tests.engine.tiny import config
 
 WRONG = {
     "select.metric=nope": "select.metric: unknown metric 'nope'; choose from mae",
@@ -122,8 +122,3 @@ def test_every_script_has_its_settings_checked(script: str):
     wrong = config_of(SCRIPTS[script])
     with pytest.raises(ValueError, match=SCRIPTS[script].split("=")[0]):
         settings.check(wrong, script)
-
-
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_experiment_passes(experiment: str):
-    settings.check(composed("train", [f"experiment={experiment}", "preset=laptop"]))
