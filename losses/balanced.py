@@ -70,6 +70,8 @@ class BalancedLoss(nn.Module):
             raise ValueError(message + "another prior, or -likelihood.log_prob(target, pred).")
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}.')
+        if likelihood.learned:
+            likelihood.floor = max(likelihood.floor, prior.least_scale)
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll, self.reduction = strength, full_nll, reduction
         self.learned_scale = LearnedScale(self)
@@ -89,7 +91,7 @@ class BalancedLoss(nn.Module):
             with auto:
                 own, rows = type(self), None
                 plain = own.forward is BalancedLoss.forward and own.rows is BalancedLoss.rows
-                if pred.numel() > SMALL and plain:
+                if plain and not torch.compiler.is_exporting() and pred.numel() > SMALL:
                     from .fast import rows_in_chunks, table_loss
 
                     if (mean := table_loss(self, pred, target, weight)) is not None:
@@ -148,7 +150,7 @@ class BMC(BalancedLoss):
             "auto" to estimate it from the first training batch. A larger sigma balances more.
         learn_sigma: make sigma a parameter; give `loss.parameters()` to the optimiser.
         queue: labels of earlier batches to keep, for small batches.
-        max_atoms: use at most that many labels, sampled in each step, for large batches.
+        max_atoms: that many labels, sampled in each step, next to the own one; for large batches.
         strength, full_nll, reduction: see `BalancedLoss`.
 
     Example:
@@ -173,9 +175,8 @@ class BMC(BalancedLoss):
 
 
 class GAI(BalancedLoss):
-    """GMM-based Analytical Integration: Balanced MSE with a mixture of Gaussians (Eq. 3.12).
-
-    The balancing term is in closed form, for labels of any dimension and batches of any size.
+    """GMM-based Analytical Integration: Balanced MSE with a mixture of Gaussians (Eq. 3.12), in
+    closed form, for labels of any dimension.
 
     Arguments:
         prior_or_path: a `GaussianMixture`, or the path of a file that its `save` wrote.
@@ -210,8 +211,8 @@ class BNI(BalancedLoss):
         sigma, learn_sigma: see `BMC`.
         strength, full_nll, reduction: see `BalancedLoss`.
 
-    Example:
-        >>> loss = BNI(Bins.fit(train_ages, edges=range(0, 122)), sigma=8.0)
+    Example, for whole ages:
+        >>> loss = BNI(Bins.fit(train_ages, edges=np.arange(-0.5, 122)), sigma=8.0)
     """
 
     expects = Bins
@@ -240,7 +241,6 @@ def balanced_mse(
 ) -> Tensor:
     """Balanced MSE as a function: BMC without a prior, GAI with a GaussianMixture, BNI with Bins.
     A tensor sigma that requires a gradient gets one.
-
     Example:
         >>> balanced_mse(model(x), y, sigma=8.0).backward()
     """

@@ -1,4 +1,5 @@
-"""Checks of a batch before the loss, the batch of all ranks, and the training of a learned scale.
+"""Checks of a batch before the loss and of the numbers of a prior, the batch of all ranks, and the
+training of a learned scale.
 
 Shapes and gradients are always checked. Values (labels that are not finite, weights that are
 negative or sum to zero) are checked in ordinary calls on the CPU. On a GPU the check would
@@ -13,6 +14,7 @@ import warnings
 import weakref
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
@@ -20,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import unserializable_hook
 
 UPDATES = 10  # of a model, without one of the learned scale, before a warning
+EVEN = 1.001  # ratio up to which bins have equal widths: edges may be rounded
 
 
 def is_transformed() -> bool:
@@ -43,7 +46,7 @@ def check_samples(
     pred: Tensor, target: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """Return the labels (N, D) and weights (N,) of predictions (N, W), checked, in their dtype."""
-    if not len(target):
+    if target.shape[0] == 0:
         raise ValueError("Expected at least one sample, got an empty batch.")
     if target.requires_grad:
         raise ValueError(
@@ -199,3 +202,34 @@ def nearest_parameter(pred: Tensor) -> Tensor:
     while node is not None and not hasattr(node, "variable"):
         node = next((before for before, _ in node.next_functions if before is not None), None)
     return pred if node is None else node.variable
+
+
+def numbers(values: Any) -> Tensor:
+    """Return a copy in float32 or better: float64 for integers and Python's numbers."""
+    x = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    x = x.detach().clone()
+    least = torch.float32 if x.is_floating_point() else torch.float64
+    return x.to(torch.promote_types(x.dtype, least))
+
+
+def normalised(weights: Any, name: str) -> Tensor:
+    """Return (K,) weights that sum to one, in float32 or better."""
+    w = torch.as_tensor(weights).detach().clone()
+    w = w.to(torch.promote_types(w.dtype, torch.float32))
+    if w.ndim != 1 or not torch.isfinite(w).all() or (w < 0).any() or not w.sum() > 0:
+        raise ValueError(
+            f"{name} must be (K,) finite, non-negative and sum to a positive number, got shape "
+            f"{tuple(w.shape)} with sum {w.sum().item():.6g}."
+        )
+    return w / w.sum()
+
+
+def even(widths: Tensor) -> Tensor:
+    """Return the widths (K,) of bins, or ones if they are equal up to rounding."""
+    return torch.ones_like(widths) if widths.max() <= EVEN * widths.min() else widths
+
+
+def is_single(values: Tensor, apart: Tensor) -> bool:
+    """Return whether float32 moves no value by more than 1e-5 of their least distance `apart`."""
+    off = (values.double() - values.float().double()).abs().max().item()
+    return off <= 1e-5 * (apart.min().item() if len(apart) else math.inf)

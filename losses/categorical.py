@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
+from .batches import even, normalised, numbers
 from .likelihoods import Likelihood
-from .priors import Prior, normalised
+from .priors import Prior
 
 
 class Categorical(Likelihood):
@@ -77,18 +78,20 @@ class Histogram(Likelihood):
     pred (N, K) logits, target (N, 1) real. The target of bin k is the normalised mass q_k(y) that
     N(y, soft^2) puts there (`soft` in the labels' unit), and
 
-        log p(y | pred) = sum_k q_k(y) log softmax(pred)_k;
+        log p(y | pred) = sum_k q_k(y) log [ softmax(pred)_k / v_k ];
 
-    soft=0 is the plain histogram. decode: the median (optimal for MAE), or the mean (for MSE).
+    soft=0 is the plain histogram. The widths v_k are one if all are equal (cross-entropy); else p
+    is a density, so that labels are balanced, not bins. decode: the median (optimal for MAE), or
+    the mean (for MSE).
     """
 
     edges: Tensor
+    widths: Tensor
 
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, edges: Any, soft: float = 0.0, point: Literal["median", "mean"] = "median"):
         super().__init__()
-        bounds = torch.as_tensor(edges).detach().clone()
-        bounds = bounds.to(torch.promote_types(bounds.dtype, torch.float32))
+        bounds = numbers(edges)
         if bounds.ndim != 1 or len(bounds) < 3 or not (bounds.diff() > 0).all():
             raise ValueError(f"edges must be at least three increasing numbers, got {edges!r}.")
         if not soft >= 0:
@@ -97,6 +100,7 @@ class Histogram(Likelihood):
             raise ValueError(f"point must be median or mean, got {point!r}.")
         self.soft, self.point = float(soft), point
         self.register_buffer("edges", bounds)
+        self.register_buffer("widths", even(bounds.diff()), persistent=False)
 
     @property
     def bins(self) -> int:
@@ -124,7 +128,8 @@ class Histogram(Likelihood):
         return mass / mass.sum(-1, keepdim=True)
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
-        logs = functional.log_softmax(pred, -1) + 0 * target  # a label that is not finite: NaN
+        logs = functional.log_softmax(pred, -1) - self.widths.log().to(pred.dtype)
+        logs = logs + 0 * target  # a label that is not finite: NaN
         if not self.soft:
             return logs.gather(-1, self.index(target)[:, None])[:, 0]
         return torch.einsum("nk,nk->n", self.soft_target(target), logs)
@@ -151,27 +156,28 @@ class Histogram(Likelihood):
         return self.edges.to(pred.dtype), functional.softmax(pred, -1)
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        """Each atom counts for the bin that holds it: log sum_k w_k softmax(pred)_k."""
-        return self.log_evidence_bins(pred, atoms, log_weights, 1.0)
+        """Each atom counts for the bin that holds it: log sum_k w_k softmax(pred)_k / v_k."""
+        return self.log_evidence_bins(pred, atoms, log_weights, 1.0, torch.ones_like(log_weights))
 
     def log_evidence_bins(
-        self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float
+        self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float, widths: Tensor
     ) -> Tensor:
-        """p_train of a bin is the sum over its atoms, raised to the power. The weights w_a are
-        powers already, so a bin's weight is (sum_a w_a^(1/power))^power; power 0: no balancing.
+        """p_train of a bin is the sum over its atoms, divided by v_k and raised to the power. The
+        weights w_a are powers of a density already: an atom's mass is u_a (w_a / u_a)^(1/power)
+        for its width u_a.
         """
-        if power == 0:
-            return pred.new_zeros(len(pred))
-        weights = torch.zeros(self.bins, dtype=pred.dtype, device=pred.device)
-        log_p = (log_weights - log_weights.amax()) / power
-        weights = weights.index_add(0, self.index(atoms), log_p.exp())
-        log_w = power * weights.log() + log_weights.amax()
+        log_u = widths.log()
+        log_p = (log_weights - log_u) / power + log_u
+        peak = log_p.amax()
+        mass = torch.zeros(self.bins, dtype=pred.dtype, device=pred.device)
+        mass = mass.index_add(0, self.index(atoms), (log_p - peak).exp().to(pred.dtype))
+        log_w = power * (mass.log() + peak - self.widths.log()).to(pred.dtype)
         return torch.logsumexp(pred + log_w, -1) - torch.logsumexp(pred, -1)
 
 
 def _rows(kind: Likelihood, pred: Tensor, target: Tensor, width: int) -> tuple[Tensor, Tensor]:
     target = target[:, None] if target.ndim == 1 else target
-    if pred.ndim != 2 or pred.shape[-1] != width or target.shape != (len(pred), 1):
+    if pred.ndim != 2 or pred.shape[-1] != width or target.shape != (pred.shape[0], 1):
         raise ValueError(
             f"{type(kind).__name__} expects pred (N, {width}) and target (N, 1), got "
             f"{tuple(pred.shape)} and {tuple(target.shape)}."

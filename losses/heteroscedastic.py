@@ -48,7 +48,7 @@ class Heteroscedastic(Likelihood):
 
     def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         target = target[:, None] if target.ndim == 1 else target
-        if pred.ndim != 2 or target.ndim != 2 or len(pred) != len(target):
+        if pred.ndim != 2 or target.ndim != 2 or pred.shape[0] != target.shape[0]:
             expected = "pred (N, 2 D) and target (N, D)"
         elif pred.shape[1] != 2 * target.shape[1]:
             expected = f"pred {(len(target), 2 * target.shape[1])}, a mean and r for each number"
@@ -79,9 +79,10 @@ class Heteroscedastic(Likelihood):
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         mean, scale = self.mean_and_scale(pred)
+        mean = self.shape.held(mean, atoms.amin(0), atoms.amax(0))
         r = (mean[:, None] - atoms) / scale[:, None]  # (N, K, D)
-        logits = log_weights - self.shape.energy(r).sum(-1)
-        return torch.logsumexp(logits, -1) - (scale.log() + self.shape.log_z).sum(-1)
+        evidence = torch.logsumexp(log_weights - self.shape.energy(r).sum(-1), -1).to(pred.dtype)
+        return evidence - (scale.log() + self.shape.log_z).sum(-1)
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """log sum_k w_k N(mean; mu_k, Sigma_k + scale^2), in one dimension."""
@@ -92,7 +93,8 @@ class Heteroscedastic(Likelihood):
                 f"in one dimension, got {type(self.shape).__name__} in {mean.shape[-1]}; use Bins "
                 "or Batch()."
             )
-        variance = mixture.covariances[:, 0, 0].to(mean) + scale.square()  # (N, K)
-        square = (mean - mixture.means[:, 0].to(mean)).square() / variance
-        logits = mixture.weights.to(mean).log() - (square + variance.log()) / 2
-        return torch.logsumexp(logits, -1) - self.shape.log_z
+        weights, means, covariances = mixture.parameters_for(mean)
+        variance = covariances[:, 0, 0] + scale.square()  # (N, K)
+        square = (mean - means[:, 0]).square() / variance
+        logits = weights.log() - (square + variance.log()) / 2
+        return torch.logsumexp(logits, -1).to(pred.dtype) - self.shape.log_z

@@ -27,6 +27,7 @@ class Likelihood(nn.Module):
     """Base class: a likelihood that no prior can be averaged over."""
 
     attempts = 0  # batches that may still set a scale given as "auto"
+    learned, floor = False, 0.0  # whether the scale is a parameter, and its least value
 
     def width(self, dims: int) -> int:
         """Return how many numbers a model outputs for a label of `dims` dimensions."""
@@ -62,35 +63,28 @@ class Likelihood(nn.Module):
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """log sum_k w_k p(a_k | pred): (N, W), (K, D), (K,) -> (N,)."""
-        raise ValueError(
-            f"{type(self).__name__} cannot be averaged over label values; use Flat() or, for "
-            "class labels, Classes."
-        )
+        name = type(self).__name__
+        raise ValueError(f"{name} cannot be averaged over label values; use Flat() or Classes.")
 
     def log_evidence_bins(
-        self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float
+        self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float, widths: Tensor
     ) -> Tensor:
-        """The same for atoms that stand for bins, with weights p_train^power."""
+        """The same for atoms that stand for bins of widths (K,), with weights p_train^power."""
         return self.log_evidence_atoms(pred, atoms, log_weights)
 
     def log_evidence_classes(self, pred: Tensor, log_weights: Tensor) -> Tensor:
         """log sum_k w_k p(class k | pred): (N, W), (K,) -> (N,)."""
-        raise ValueError(
-            f"Class frequencies do not apply to a {type(self).__name__} likelihood; use Bins for "
-            "real labels, or a Categorical likelihood."
-        )
+        name = type(self).__name__
+        raise ValueError(f"Class frequencies do not apply to a {name} likelihood; use Bins.")
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """log sum_k w_k integral p(y | pred) N(y; mu_k, Sigma_k) dy: (N, W) -> (N,)."""
-        raise ValueError(
-            f"GaussianMixture has no closed form for a {type(self).__name__} likelihood; use Bins "
-            "or Batch()."
-        )
+        message = f"no closed form for a {type(self).__name__} likelihood; use Bins or Batch()."
+        raise ValueError(f"GaussianMixture has {message}")
 
 
 class Location(Likelihood):
     """Independent noise of one shape around the prediction, in units of a scale:
-
         log p(y | pred) = -sum_d [ energy((y_d - pred_d) / scale_d) + log scale_d + log Z ]
 
     The scale is one number or one per dimension, fixed or learned (raw, as in the released code),
@@ -165,8 +159,8 @@ class Location(Likelihood):
     def started(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Any:
         """Estimate a scale given as "auto" from the batch; 1 if `ATTEMPTS` batches had no spread.
 
-        Only an ordinary call in training mode keeps it. In eval mode and inside torch.func, the
-        batch's spread is the scale of this call. Nothing is read back from a GPU.
+        Only an ordinary call in training mode keeps it; in eval mode and inside torch.func, it is
+        the scale of this call. Nothing is read back from a GPU.
         """
         ordinary = self.training and not is_transformed()
         with torch.no_grad():
@@ -174,14 +168,15 @@ class Location(Likelihood):
             found = self.spread(residual if self.raw.ndim else residual.reshape(-1, 1))
             found = torch.where(several & found.isfinite(), found.clamp(min=self.floor), math.nan)
             found = found.to(self.raw.dtype)[... if self.raw.ndim else 0]
-        scale = torch.where(self.raw.isnan(), found, self.raw)
         if not ordinary:
+            scale = torch.where(self.raw.isnan(), found, self.raw)
             return _reparametrize_module(self, {self.symbol: scale})
         self.attempts -= 1
         with torch.no_grad():
+            scale = torch.where(self.raw.isnan(), found, self.raw)
             self.raw.copy_(scale if self.attempts else scale.nan_to_num(1.0))
-        if is_readable(self.raw) and self.raw.isfinite().all():
-            self.attempts = 0
+            if is_readable(self.raw) and self.raw.isfinite().all():
+                self.attempts = 0
         return nullcontext()
 
     def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
@@ -197,10 +192,15 @@ class Location(Likelihood):
         r = (target - pred) / self.scale_for(pred)
         return -self.energy(r).sum(-1) - self.log_norm(pred)
 
+    def held(self, pred: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """pred (N, D), where the evidence of labels within low, high (D,) is taken."""
+        return pred
+
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        r = (pred[:, None] - atoms) / self.scale_for(pred)  # (N, K, D)
+        x = self.held(pred, atoms.amin(0), atoms.amax(0))
+        r = (x[:, None] - atoms) / self.scale_for(pred)  # (N, K, D)
         logits = log_weights - self.energy(r).sum(-1)  # (N, K)
-        return torch.logsumexp(logits, -1) - self.log_norm(pred)
+        return torch.logsumexp(logits, -1).to(pred.dtype) - self.log_norm(pred)
 
 
 class Gaussian(Location):

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from .batches import double, is_single, normalised, numbers
 from .likelihoods import Likelihood
-from .priors import Prior, normalised
+from .priors import Prior
 
 MAX_BYTES = 1_000_000_000  # of an unpacked file
 
@@ -38,7 +39,7 @@ class GaussianMixture(Prior):
     def __init__(self, weights: Any, means: Any, covariances: Any):
         super().__init__()
         w = normalised(weights, "mixture weights")
-        mu, cov = (torch.as_tensor(t).detach().clone().to(w.dtype) for t in (means, covariances))
+        mu, cov = numbers(means), numbers(covariances)
         k, d = len(w), mu.shape[-1]
         if mu.shape != (k, d) or cov.shape != (k, d, d):
             raise ValueError(
@@ -51,6 +52,7 @@ class GaussianMixture(Prior):
                 "the means must be finite and every covariance positive definite; its smallest "
                 f"eigenvalue is {values.min().item():.3g}. Regularise the fit."
             )
+        self.single = d == 1 and is_single(mu, cov[:, 0, 0].sqrt())
         self.register_buffer("weights", w)
         self.register_buffer("means", mu)
         self.register_buffer("covariances", cov)
@@ -62,10 +64,17 @@ class GaussianMixture(Prior):
     def log_prob(self, target: Tensor) -> Tensor:
         return self.log_density(target, target.new_zeros(()))
 
+    def parameters_for(self, x: Tensor) -> list[Tensor]:
+        """The parameters in the precision of x, or in float64: in several dimensions, because the
+        covariance of labels of low rank is nearly singular, and for means far from zero.
+        """
+        given = (self.weights, self.means, self.covariances)
+        return [t.to(x.dtype) if self.single else double(t) for t in given]
+
     def log_density(self, x: Tensor, sigma: Tensor) -> Tensor:
         """log sum_k w_k N(x; mu_k, Sigma_k + diag(sigma^2)): (N, D), () or (D,) -> (N,)."""
-        given, dims = (self.weights, self.means, self.covariances), x.shape[-1]
-        weights, means, covariances = (tensor.to(x.dtype) for tensor in given)
+        weights, means, covariances = self.parameters_for(x)
+        dims, sigma = x.shape[-1], sigma.to(means.dtype)
         covariances = covariances + torch.diag(sigma.square().expand(dims))
         if dims == 1:
             variance = covariances[:, 0, 0]
@@ -76,7 +85,7 @@ class GaussianMixture(Prior):
             square = torch.linalg.solve_triangular(factor, r, upper=False).square().sum(1).mT
             log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # (K,)
         log_p = -(square + log_det + dims * math.log(2 * math.pi)) / 2  # (N, K)
-        return torch.logsumexp(weights.log() + log_p, -1)
+        return torch.logsumexp(weights.log() + log_p, -1).to(x.dtype)
 
     def check(self, target: Tensor) -> None:
         if target.shape[-1] != self.means.shape[-1]:

@@ -15,7 +15,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, distributed, nn
 
-from .batches import gather, is_transformed
+from .batches import (
+    even,
+    gather,
+    has_ranks,
+    is_readable,
+    is_single,
+    is_transformed,
+    normalised,
+    numbers,
+)
 from .likelihoods import Likelihood
 
 
@@ -25,6 +34,7 @@ class Prior(nn.Module):
     """
 
     counts_labels = False
+    least_scale = 0.0  # below it, a learned scale would leave the prior's resolution
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         """(N, W), (N, D) -> (N,). Labels that are NaN are no samples of p_train."""
@@ -41,33 +51,46 @@ class Flat(Prior):
     """
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        return -likelihood.log_norm(pred).detach().expand(len(pred))
+        return -likelihood.log_norm(pred).detach().expand(pred.shape[0])
 
 
 class Bins(Prior):
     """p_train on K label values: the prior of BNI (Eq. 3.16).
 
     `power` tempers it: p_train^power aims at test labels distributed as p_train^(1 - power),
-    uniform for 1 (the paper's), unchanged for 0.
+    uniform for 1 (the paper's), unchanged for 0 (the plain loss). p_train is a density: `widths`
+    (K,) of the bins matter where they differ; `fit` knows them.
 
-    Example:
-        >>> prior = Bins.fit(train_ages, edges=range(0, 122), smoothing={"kernel": "gaussian"})
+    A learned scale stays above a quarter of the widest bin: below, the sum over centers is no
+    integral, and the loss of labels between them has no minimum.
+
+    Example, for whole ages, which are the centers of the bins:
+        >>> edges = np.arange(-0.5, 122)
+        >>> prior = Bins.fit(train_ages, edges, smoothing={"kernel": "gaussian"})
     """
 
     centers: Tensor
     weights: Tensor
+    widths: Tensor
 
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
-    def __init__(self, centers: Any, weights: Any, power: float = 1.0):
+    def __init__(self, centers: Any, weights: Any, power: float = 1.0, widths: Any = None):
         super().__init__()
-        w = normalised(weights, "bin weights")
-        c = torch.as_tensor(centers).detach().clone().to(w.dtype)
-        if c.shape != w.shape or not torch.isfinite(c).all():
-            shapes = f"{tuple(c.shape)}, {tuple(w.shape)}"
-            raise ValueError(f"Expected finite centers (K,) and weights (K,), got {shapes}.")
-        c, w, self.power = c[w > 0], w[w > 0], float(power)
+        w, c = normalised(weights, "bin weights"), numbers(centers)
+        v = torch.ones_like(w) if widths is None else numbers(widths).to(w)
+        if not c.shape == w.shape == v.shape or not (c.isfinite() & v.isfinite() & (v > 0)).all():
+            shapes = f"{tuple(c.shape)}, {tuple(w.shape)}, {tuple(v.shape)}"
+            raise ValueError(
+                f"Expected finite centers (K,), weights (K,) and widths (K,) > 0, got {shapes}."
+            )
+        self.power, self.least_scale = float(power), 0.0 if widths is None else v.max().item() / 4
+        c, w, v = (t[w > 0] for t in (c, w, even(v)))
+        w = (w / v) ** power * v
+        gaps = c.sort().values.diff()
+        self.single = is_single(c, gaps[gaps > 0])
         self.register_buffer("centers", c)
-        self.register_buffer("weights", w**power / (w**power).sum())
+        self.register_buffer("weights", w / w.sum())
+        self.register_buffer("widths", v, persistent=False)
 
     @classmethod
     def fit(
@@ -80,7 +103,7 @@ class Bins(Prior):
         fill_below: bool = False,
     ) -> "Bins":
         """Count one-dimensional labels between edges (K + 1,); `smoothing` applies LDS
-        ({"kernel": "gaussian", "size": 5, "sigma": 2}, see `reweight.smooth`).
+        ({"kernel": "gaussian", "size": 5, "sigma": 2}, see `reweight.smooth`) to their density.
 
         sample_weight: how often each label occurs. fill_below: the empty bins below the smallest
         label are not smoothed but filled afterwards, see `reweight.fill_below`.
@@ -89,29 +112,36 @@ class Bins(Prior):
         from .reweight import histogram, smooth
 
         bounds = np.asarray(edges, dtype=float)
-        counts = histogram(labels, bounds, sample_weight)
+        counts, widths = histogram(labels, bounds, sample_weight), np.diff(bounds)
+        equal = bool((even(torch.from_numpy(widths)) == 1).all())
+        density = counts if equal else counts / widths
         if smoothing is not None:
-            first = int(np.argmax(counts > 0)) if fill_below else 0
-            smoothed = smooth(counts[first:], **{"whole": False, **smoothing})
-            counts = np.concatenate([counts[:first], smoothed])
-        return cls((bounds[:-1] + bounds[1:]) / 2, filled(counts) if fill_below else counts, power)
+            first = int(np.argmax(density > 0)) if fill_below else 0
+            smoothed = smooth(density[first:], **{"whole": False, **smoothing})
+            density = np.concatenate([density[:first], smoothed])
+        density = filled(density) if fill_below else density
+        mass = density if equal else density * widths
+        return cls((bounds[:-1] + bounds[1:]) / 2, mass, power, widths)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        return likelihood.log_evidence_bins(pred, *self.atoms(target), self.power)
+        if self.power == 0:
+            return -likelihood.log_norm(pred).detach().expand(pred.shape[0])
+        return likelihood.log_evidence_bins(pred, *self.atoms(target), self.power, self.widths)
 
     def atoms(self, target: Tensor) -> tuple[Tensor, Tensor]:
-        """(K, 1) labels and (K,) log-weights."""
+        """(K, 1) labels and (K,) log-weights, in float64 where float32 would move the labels."""
         if target.shape[-1] != 1:
             raise ValueError(
                 f"Bins are one-dimensional, the labels have {target.shape[-1]} dimensions; use a "
                 "GaussianMixture or Batch()."
             )
-        return self.centers.to(target.dtype)[:, None], self.weights.to(target.dtype).log()
+        dtype = target.dtype if self.single else self.centers.dtype
+        return self.centers.to(dtype)[:, None], self.weights.to(dtype).log()
 
     def log_prob(self, target: Tensor) -> Tensor:
-        """Log-probability of the nearest center."""
-        nearest = (target - self.centers.to(target.dtype)).abs().argmin(-1)
-        return self.weights.to(target.dtype).log()[nearest]
+        """Log-probability of the label's bin, or of the nearest one."""
+        distance = (target - self.centers).abs() - self.widths / 2  # (N, K)
+        return self.weights.to(target.dtype).log()[distance.argmin(-1)]
 
 
 class Batch(Prior):
@@ -120,11 +150,12 @@ class Batch(Prior):
     In training, labels (not gradients) are gathered over all ranks, so that the prior is that of
     one process with the joined batch; in evaluation each rank uses its own. `queue` keeps that
     many labels of earlier batches (labels do not go stale, so they are exact samples);
-    `max_atoms` samples that many of all labels at random.
+    `max_atoms` samples that many of all labels at random, next to each sample's own label.
 
     Eq. 3.14 sums over the labels where Theorem 1 averages: each label of the batch has p_train(y)
-    = 1/K, and the loss keeps that constant. It is the paper's Eq. 3.15, a cross-entropy. Of a
-    single label it is zero; in eval mode, it is then the plain loss.
+    = 1/K, and the loss keeps that constant. It is the paper's Eq. 3.15, a cross-entropy; without
+    the own label in the sum, it would have no lower bound. Of a single label it is zero; in eval
+    mode, it is then the plain loss.
     """
 
     def __init__(self, queue: int = 0, max_atoms: int | None = None):
@@ -134,40 +165,81 @@ class Batch(Prior):
                 f"Expected queue >= 0 and max_atoms >= 2 or None, got {queue} and {max_atoms}."
             )
         self.queue, self.max_atoms, self.earlier = queue, max_atoms, torch.empty(0)
+        self.latest = self.earlier, self.earlier  # the last batch, and the queue before it
         self.warned = False  # of a batch of one label
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        atoms, log_weights = self.atoms(target)
-        if len(atoms) > 1:
-            return likelihood.log_evidence_atoms(pred, atoms, log_weights)
+        atoms, log_weights, missing = self.atoms(target)
+        if atoms.shape[0] > 1:
+            evidence = likelihood.log_evidence_atoms(pred, atoms, log_weights)
+            if missing is None:
+                return evidence
+            own = likelihood.log_prob(target.nan_to_num(0.0), pred)
+            return torch.where(missing, torch.logaddexp(evidence, own), evidence)
         if not (self.warned or torch.compiler.is_compiling()):
             self.warned = True
-            warnings.warn(
-                "A batch of one label has no others to compare with: in training its gradient is "
-                "zero, in evaluation its loss is the plain one. Use a larger batch, "
-                "drop_last=True, or BMC(queue=1024).",
-                stacklevel=2,
-            )
+            message = "A batch of one label has no others to compare with: in training its gradient"
+            message += " is zero, in evaluation its loss is the plain one. Use a larger batch, "
+            warnings.warn(message + "drop_last=True, or BMC(queue=1024).", stacklevel=2)
         if self.training:
-            return likelihood.log_prob(atoms, pred)
+            return likelihood.log_prob(atoms.expand(pred.shape[0], -1), pred)
         return Flat().log_evidence(likelihood, pred, target)
 
-    def atoms(self, target: Tensor) -> tuple[Tensor, Tensor]:
-        """(K, D) labels and (K,) log-weights, -inf for NaN. Call once per step: fills the queue."""
-        labels = target.detach()
-        if self.training and distributed.is_available() and distributed.is_initialized():
-            labels = gather(labels)
+    def atoms(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(K, D) labels, (K,) log-weights and, where `max_atoms` left out labels, (N,) whether a
+        sample's own is missing. Labels that are NaN are dropped where they can be read; elsewhere
+        their log-weight is -inf. Call once per step: fills the queue.
+        """
+        labels, missing, readable = target.detach(), None, is_readable(target)
+        if readable and (bad := labels[:, 0].isnan()).any():
+            labels = labels[~bad]
+        local, labels = labels, gather(labels) if self.training else labels
         if self.queue:
-            labels = torch.cat([labels, self.earlier.to(labels)]) if len(self.earlier) else labels
-            if self.training and not is_transformed():  # a vmapped batch is not kept
-                self.earlier = labels[: self.queue].clone()
-        if self.max_atoms is not None and len(labels) > self.max_atoms:
-            labels = labels[torch.randperm(len(labels), device=labels.device)[: self.max_atoms]]
-        log_weights = torch.where(labels[:, 0].isnan(), -torch.inf, 0.0).to(labels.dtype)
-        return labels.nan_to_num(0.0), log_weights
+            labels = self.queued(labels)
+        if self.max_atoms is not None and labels.shape[0] > self.max_atoms:
+            labels, missing = self.sampled(labels, local, target)
+        if readable:
+            return labels, labels.new_zeros(labels.shape[0]), missing
+        bad = labels[:, 0].isnan()
+        log_weights = torch.where(bad, -torch.inf, 0.0).to(labels.dtype)
+        return torch.where(bad[:, None], labels.nanmean(0), labels), log_weights, missing
+
+    def sampled(self, labels: Tensor, local: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `max_atoms` of all labels, and whether those of the target (N, D) are missing;
+        `local` is the target without labels that were dropped.
+        """
+        bad = labels[:, 0].isnan()
+        order = torch.rand_like(labels[:, 0]).masked_fill(bad, 2.0).argsort()  # NaN comes last
+        dropped = target[:, 0].isnan() & (local.shape[0] < target.shape[0])
+        chosen, own = order[: self.max_atoms], (~dropped).cumsum(0) - 1
+        if self.training and has_ranks():
+            rank = distributed.get_rank()
+            own = own + (gather(torch.full_like(local[:, :1], rank)) < rank).sum()
+        return labels[chosen], (~torch.zeros_like(bad).index_fill(0, chosen, True))[own]
+
+    def queued(self, labels: Tensor) -> Tensor:
+        """Return the labels of this batch and of earlier ones, and keep the latest.
+
+        Activation checkpointing repeats a call in the backward pass, with the queue of the first.
+        """
+        earlier, in_backward = self.earlier, False
+        if self.training and not torch.compiler.is_compiling():
+            in_backward = torch._C._current_graph_task_id() >= 0
+        if in_backward:
+            batch, earlier = self.latest
+            if not torch.equal(batch.nan_to_num(), labels.nan_to_num()):
+                raise RuntimeError(
+                    "A checkpointed loss was recomputed after another batch had changed its queue. "
+                    "Call backward after each batch, or keep the loss out of the checkpoint."
+                )
+        every = torch.cat([labels, earlier.to(labels)]) if len(earlier) else labels
+        if self.training and not in_backward and not is_transformed():  # vmap: not kept
+            order = every[:, 0].isnan().to(torch.uint8).argsort(stable=True)  # NaN leaves first
+            self.latest, self.earlier = (labels, earlier), every[order[: self.queue]]
+        return every
 
     def log_prob(self, target: Tensor) -> Tensor:
-        return target.new_zeros(len(target))
+        return target.new_zeros(target.shape[0])
 
     def get_extra_state(self) -> Tensor:
         """Return the queue, so that a resumed run has it."""
@@ -175,41 +247,3 @@ class Batch(Prior):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.earlier = state
-
-
-def normalised(weights: Any, name: str) -> Tensor:
-    """Return (K,) weights that sum to one, in float32 or better."""
-    w = torch.as_tensor(weights).detach().clone()
-    w = w.to(torch.promote_types(w.dtype, torch.float32))
-    if w.ndim != 1 or not torch.isfinite(w).all() or (w < 0).any() or not w.sum() > 0:
-        raise ValueError(
-            f"{name} must be (K,) finite, non-negative and sum to a positive number, got shape "
-            f"{tuple(w.shape)} with sum {w.sum().item():.6g}."
-        )
-    return w / w.sum()
-
-
-def log_evidence_slopes(
-    likelihood: Likelihood, prior: Prior, pred: Tensor
-) -> tuple[Tensor, Tensor]:
-    """(N, D) -> first and second derivatives of the log-evidence along each dimension, (N, D) each,
-    in chunks of samples.
-    """
-    parts = [_slopes(likelihood, prior, x) for x in pred.split(4096)]
-    return torch.cat([first for first, _ in parts]), torch.cat([second for _, second in parts])
-
-
-def _slopes(likelihood: Likelihood, prior: Prior, pred: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
-        x = pred.clone().requires_grad_()
-        value = prior.log_evidence(likelihood, x, pred)
-        if not value.requires_grad:  # a flat prior
-            return torch.zeros_like(pred), torch.zeros_like(pred)
-        (first,) = torch.autograd.grad(value.sum(), x, create_graph=True)
-        if not first.requires_grad:
-            return first, torch.zeros_like(pred)
-        columns = [
-            torch.autograd.grad(first[:, d].sum(), x, retain_graph=True)[0][:, d]
-            for d in range(x.shape[-1])
-        ]
-    return first.detach(), torch.stack(columns, -1)

@@ -76,26 +76,37 @@ class WeightedLoss(nn.Module):
 
 def histogram(
     labels: ArrayLike, edges: ArrayLike, sample_weight: ArrayLike | None = None
-) -> NDArray[np.int64]:
+) -> NDArray:
     """(B,) counts of the labels in the B bins between B + 1 edges; labels outside are an error.
 
-    sample_weight: how often each label occurs, where the labels are the distinct ones.
+    sample_weight: how often each label occurs, where the labels are the distinct ones. The counts
+    are integers if all weights are whole.
     """
     values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
     times = np.ones(values.shape, np.int64) if sample_weight is None else np.asarray(sample_weight)
+    if times.shape != values.shape or not (np.isfinite(times) & (times >= 0)).all():
+        raise ValueError(
+            f"sample weights must be finite and not negative, one for each of {values.size} labels"
+        )
     values, times = values[times > 0], times[times > 0]
     if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
         raise ValueError(f"edges must be at least two increasing numbers, got {edges!r}")
     if not values.size or not np.isfinite(values).all():
         raise ValueError(f"expected finite labels, got {values.size}, not all of them finite")
-    counts, _ = np.histogram(values, bounds, weights=times)
-    if counts.sum() != times.sum():
+    outside = (values < bounds[0]) | (values > bounds[-1])
+    if outside.any():
         raise ValueError(
-            f"{times.sum() - counts.sum()} of {times.sum()} labels lie outside the edges "
+            f"{outside.sum()} of {outside.size} labels lie outside the edges "
             f"[{bounds[0]}, {bounds[-1]}]: they span [{values.min()}, {values.max()}]. "
             "Widen the edges."
         )
-    return counts.astype(np.int64)
+    counts = np.bincount(bin_index(values, bounds), times, len(bounds) - 1)
+    return counts.astype(np.int64) if (times % 1 == 0).all() else counts
+
+
+def bin_index(labels: NDArray, edges: NDArray) -> NDArray[np.int64]:
+    """(N,) the bin of each label; the last edge belongs to the last bin."""
+    return np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, len(edges) - 2)
 
 
 def lds_kernel(kernel: Kernel = "gaussian", size: int = 5, sigma: float = 2.0) -> NDArray:
@@ -170,4 +181,4 @@ def label_weights(
     """(N,) one weight per label: `bin_weights` of the labels' histogram."""
     values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
     weights = bin_weights(histogram(values, bounds, sample_weight), **options)
-    return weights[np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, len(weights) - 1)]
+    return weights[bin_index(values, bounds)]

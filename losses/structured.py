@@ -20,6 +20,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from .batches import double, numbers
 from .likelihoods import Gaussian, Likelihood
 from .priors import Prior
 
@@ -52,7 +53,7 @@ class Subspace(Prior):
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, prior: Prior, basis: ArrayLike | Tensor):
         super().__init__()
-        basis = torch.as_tensor(basis, dtype=torch.float32).detach().clone()
+        basis = numbers(basis)
         shape, gram = tuple(basis.shape), basis.mT @ basis if basis.ndim == 2 else basis
         if basis.ndim != 2 or not torch.allclose(gram, torch.eye(len(gram)).to(gram), atol=1e-4):
             raise ValueError(f"basis must be (D, R) with orthonormal columns, got {shape}.")
@@ -60,11 +61,20 @@ class Subspace(Prior):
         self.register_buffer("basis", basis)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        basis = self.basis.to(pred)
-        return self.prior.log_evidence(likelihood, pred @ basis, target @ basis)
+        if not isinstance(likelihood, Gaussian) or likelihood.raw.ndim:
+            raise ValueError(
+                "Subspace needs a Gaussian with one sigma for all dimensions, whose noise is the "
+                "same in every direction; use another prior, or one sigma."
+            )
+        given = self.project(pred), self.project(target)
+        return self.prior.log_evidence(likelihood, *given).to(pred.dtype)
 
     def log_prob(self, target: Tensor) -> Tensor:
-        return self.prior.log_prob(target @ self.basis.to(target))
+        return self.prior.log_prob(self.project(target)).to(target.dtype)
+
+    def project(self, values: Tensor) -> Tensor:
+        """(N, D) -> (N, R), in float64: labels may be far from zero."""
+        return double(values) @ double(self.basis)
 
 
 class Product(Prior):
@@ -75,7 +85,9 @@ class Product(Prior):
         self.priors = nn.ModuleList(priors)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
-        blocks = zip(self.priors, self._blocks(pred), self._blocks(target), strict=True)
+        outputs = pred.unflatten(-1, (-1, target.shape[-1]))  # (N, W / D, D): means, then scales
+        preds = [block.flatten(1) for block in self._blocks(outputs)]
+        blocks = zip(self.priors, preds, self._blocks(target), strict=True)
         terms = [prior.log_evidence(likelihood, p, t) for prior, p, t in blocks]  # pyright: ignore
         return torch.stack(terms).sum(0)
 

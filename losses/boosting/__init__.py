@@ -69,7 +69,7 @@ def objective(
     learning_rate: the booster's own (LightGBM's is 0.1 by default, XGBoost's 0.3).
 
     Example:
-        >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, edges=range(0, 122)))
+        >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, np.arange(-0.5, 122)))
         >>> model = LGBMRegressor(objective=f).fit(x, ages)
     """
     return Objective(likelihood, prior, strength, learning_rate)

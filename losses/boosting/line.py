@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline, CubicSpline
 from scipy.special import ndtr
 
+from ..fast.gradients import log_evidence_slopes
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
-from ..priors import Bins, Flat, Prior, log_evidence_slopes
+from ..priors import Bins, Flat, Prior
 from ..robust import Huber
 
 CELLS = 4096  # of the grid

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..fast.gradients import log_evidence_slopes
 from ..likelihoods import Gaussian
-from ..priors import Prior, log_evidence_slopes
+from ..priors import Prior
 
 RANGES = 20  # equally wide ranges in which labels are counted and errors are averaged
 REGIONS = 5  # of the text and of the figure

@@ -61,15 +61,9 @@ def rows_in_chunks(
     few = len(pred) <= FEW or type(likelihood) is not Laplace
     if few and pred.numel() * count <= NUMBERS:
         return None
-    if type(prior) is GaussianMixture:
-        prior.check(target)
-        evidence = _in_chunks(likelihood.log_evidence_mixture, pred, count, prior)
-    else:
-        atoms = prior.atoms(target if type(prior) is Bins else samples(target, weight))
-        if type(likelihood) is Laplace and pred.shape[-1] == 1:
-            evidence = _laplace(likelihood, pred, *atoms)
-        else:
-            evidence = _in_chunks(likelihood.log_evidence_atoms, pred, len(atoms[0]), *atoms)
+    labels = target if weight is None else samples(target, weight)
+    chunked: Any = _Chunked(likelihood)
+    evidence = prior.log_evidence(chunked, pred, labels)
     if loss.full_nll:
         evidence = evidence - prior.log_prob(target)
     return loss.strength * evidence - likelihood.log_prob(target, pred)
@@ -89,6 +83,9 @@ def _suits_table(loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Ten
     raw: Any = loss.likelihood.raw
     if len(pred) <= FEW or pred.shape[-1] > 1 or pred.device.type != "cpu":
         return False
+    prior: Any = loss.prior
+    if getattr(prior, "max_atoms", None) is not None or getattr(prior, "power", 1) == 0:
+        return False
     if any(t is not None and t.requires_grad for t in (weight, *loss.prior.buffers())):
         return False
     plain = all(type(tensor) in (Tensor, nn.Parameter) for tensor in (pred, target, raw))
@@ -104,16 +101,40 @@ def _from_table(
         prior.check(target)
         tensors = prior.means[:, 0], prior.covariances[:, 0, 0], prior.weights.log()
     else:
-        atoms, log_w = prior.atoms(target if type(prior) is Bins else samples(target, weight))
+        labels = target if type(prior) is Bins else samples(target, weight)
+        atoms, log_w, *_ = prior.atoms(labels)
         tensors = atoms[:, 0], torch.zeros_like(log_w), log_w
-    components = torch.stack([t.to(target.dtype) for t in tensors])
-    settings = float(loss.strength), gaussian.floor, gaussian.learned
+    dtype = target.dtype if getattr(prior, "single", True) else torch.float64
+    components = torch.stack([t.to(dtype) for t in tensors])
+    settings = float(loss.strength), gaussian.floor, gaussian.raw.requires_grad
     mean = table_mean(pred, gaussian.raw, target, weight, components, *settings)
     if not loss.full_nll:
         return mean
     log_p = prior.log_prob(target)
     log_p = log_p.mean() if weight is None else weight @ log_p / weight.sum()
     return mean / gaussian.unit - loss.strength * log_p
+
+
+class _Chunked:
+    """A likelihood whose evidence is computed by running sums, or a chunk of samples at a time."""
+
+    def __init__(self, likelihood: Any):
+        self.likelihood = likelihood
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.likelihood, name)
+
+    def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, *others: Any) -> Tensor:
+        if type(self.likelihood) is Laplace and pred.shape[-1] == 1:
+            return _laplace(self.likelihood, pred, atoms, others[0])
+        function = self.likelihood.log_evidence_atoms
+        return _in_chunks(function, pred, len(atoms), atoms, others[0])
+
+    log_evidence_bins = log_evidence_atoms
+
+    def log_evidence_mixture(self, pred: Tensor, mixture: GaussianMixture) -> Tensor:
+        function = self.likelihood.log_evidence_mixture
+        return _in_chunks(function, pred, len(mixture.weights), mixture)
 
 
 def _in_chunks(function: Callable, pred: Tensor, components: int, *given: Any) -> Tensor:
@@ -130,14 +151,15 @@ def _laplace(laplace: Laplace, pred: Tensor, atoms: Tensor, log_weights: Tensor)
         sum_k w_k e^-|x - a_k|/b = e^-(x - a_i)/b L_i + e^-(a_(i+1) - x)/b R_(i+1)
     where L_i and R_i sum over the atoms up to and from a_i: exact, kinks included.
     """
-    order = atoms[:, 0].argsort()
-    a = atoms[order, 0].double()
+    order, middle = atoms[:, 0].argsort(), atoms.double().mean()
+    a = atoms[order, 0].double() - middle  # centred: a / b has few digits for labels far from zero
     b, log_w = laplace.scale_for(a[:, None]), log_weights[order].double().clamp(min=NO_WEIGHT)
     left = torch.logcumsumexp(log_w + a / b, 0) - a / b
     right = torch.logcumsumexp((log_w - a / b).flip(0), 0).flip(0) + a / b
     none = left.new_full((1,), NO_WEIGHT)
     left, right = (torch.cat(t).to(pred.dtype) for t in ([none, left], [right, none]))
-    x, b, a = pred[:, 0], laplace.scale_for(pred), a.to(pred.dtype)
+    x = laplace.held(pred[:, 0].double() - middle, a[0], a[-1]).to(pred.dtype)
+    b, a = laplace.scale_for(pred), a.to(pred.dtype)
 
     def split(side: str) -> Tensor:
         """An atom at x itself belongs to one side."""

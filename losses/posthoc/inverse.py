@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from ..batches import is_readable
+from ..fast.gradients import log_evidence_slopes
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
-from ..priors import Bins, Flat, Prior, log_evidence_slopes
+from ..priors import Bins, Flat, Prior
 from .labels import atoms, label_range, moments
 from .settings import Point
 

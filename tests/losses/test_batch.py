@@ -71,5 +71,5 @@ def test_max_atoms_samples_without_replacement():
 
 
 def test_labels_get_no_gradient():
-    atoms, _ = Batch().atoms(torch.randn(5, 1).requires_grad_())
+    atoms, *_ = Batch().atoms(torch.randn(5, 1).requires_grad_())
     assert not atoms.requires_grad

@@ -82,7 +82,7 @@ def test_a_curve_that_is_read_says_what_the_sum_says(pair, monkeypatch: pytest.M
 
 def test_the_second_derivative_can_be_negative_and_the_bound_is_not():
     labels, pred = rows()
-    pair = Huber(0.5, delta=0.5), Bins(np.array([0.0]), np.array([1.0]))
+    pair = Huber(0.5, delta=0.5), Bins(np.array([-4.0, 4.0]), np.ones(2))
     _, second = true_derivatives(BalancedLoss(*pair).double(), labels, pred)
     assert (second < -1e-3).any()
     assert (objective(*pair)(labels, pred)[1] > 0).all()

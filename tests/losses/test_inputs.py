@@ -71,7 +71,7 @@ CONSTRUCTED = [  # what is built, the message
     (lambda: GaussianMixture.fit([0.0, NAN, 1.0], 1), "finite labels"),
     (
         lambda: Bins([0.0, 1.0, 2.0], [1.0, 1.0]),
-        r"finite centers \(K,\) and weights \(K,\), got \(3,\), \(2,\)",
+        r"finite centers \(K,\), weights \(K,\) and widths \(K,\) > 0, got \(3,\), \(2,\)",
     ),
     (lambda: Bins([0.0, math.inf], [1.0, 1.0]), "finite centers"),
     (lambda: Histogram([0.0, 1, 2]).width(2), "one-dimensional labels, got 2 dimensions"),

@@ -54,6 +54,14 @@ def log_density(name: str, y: np.ndarray, pred: np.ndarray, scale: np.ndarray) -
     return float((mass / mass.sum()) @ logs)
 
 
+def label_range(over: str, loss: BalancedLoss, target: np.ndarray) -> tuple:
+    if over == "Mixture":
+        mean, s = loss.prior.means[:, 0].numpy(), loss.prior.covariances[:, 0, 0].sqrt().numpy()
+        return (mean - 3 * s).min(), (mean + 3 * s).max()
+    atoms = loss.prior.centers.numpy()[:, None] if over == "Bins" else target
+    return (atoms.min(0), atoms.max(0)) if over != "Flat" else (-np.inf, np.inf)
+
+
 def oracle_rows(pair: str, loss: BalancedLoss, pred: np.ndarray, target: np.ndarray) -> list[float]:
     name, over, dims = pair.split()
     per_dim = name.endswith("*")
@@ -65,6 +73,8 @@ def oracle_rows(pair: str, loss: BalancedLoss, pred: np.ndarray, target: np.ndar
         if own:
             p, scale = p[:d], middle * 4.0 ** np.tanh(p[d:])
         nll = -log_density(name, y, p, scale)
+        if name in ("Laplace", "Huber"):  # beyond the outermost labels the evidence is constant
+            p = np.clip(p, *label_range(over, loss, target))
         if over == "Flat":  # zero where the prediction is the label and the scale the middle one
             known = name in ("Gaussian", "Laplace", "Huber")
             best = log_density(name, p, p, middle) if known else 0

@@ -120,7 +120,8 @@ def test_a_power_is_of_the_histogram_s_own_bins():
     bins = Bins(torch.tensor([-3.0, -1, 0.5, 2], dtype=D64), p, power=0.5)
     pred = torch.randn(5, 3, dtype=D64)
     made = bins.log_evidence(Histogram(edges), pred, pred[:, :1])
-    w = torch.tensor([0.3, 0.3, 0.4], dtype=D64).sqrt()  # two of the four are in one
+    p_of_bins = torch.tensor([0.3, 0.3, 0.4], dtype=D64)  # two of the four are in one
+    w = (p_of_bins / edges.diff()).sqrt()
     expected = (pred.softmax(-1) * w).sum(-1).log() - p.sqrt().sum().log()
     torch.testing.assert_close(made, expected)
 
