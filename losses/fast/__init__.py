@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..batches import is_transformed, samples
+from ..batches import is_readable, is_transformed, samples
 from ..likelihoods import Gaussian
 from ..mixture import GaussianMixture
 from ..priors import Batch, Bins
@@ -82,6 +82,8 @@ def _is_known(loss: "BalancedLoss") -> bool:
 def _suits_table(loss: "BalancedLoss", pred: Tensor, target: Tensor, weight: Tensor | None) -> bool:
     raw: Any = loss.likelihood.raw
     if len(pred) <= FEW or pred.shape[-1] > 1 or pred.device.type != "cpu":
+        return False
+    if weight is not None and is_readable(weight) and (weight > 0).sum() < 2:  # a batch of one
         return False
     prior: Any = loss.prior
     if getattr(prior, "max_atoms", None) is not None or getattr(prior, "power", 1) == 0:
