@@ -24,7 +24,7 @@ class BalancedBooster(RegressorMixin, BaseEstimator):
     split may be possible: LightGBM then predicts 0 for a custom objective, but the mean here.
 
     Example:
-        >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, edges=range(0, 122)))
+        >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, np.arange(-0.5, 122)))
         >>> model = BalancedBooster(LGBMRegressor(n_estimators=200), f).fit(x, ages)
     """
 

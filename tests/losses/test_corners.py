@@ -60,16 +60,16 @@ def test_few_atoms_keep_the_own_label(count, weighted, queue, small_limits, monk
     weight = (torch.arange(count) % 4 > 0).to(D64) if weighted else None
     some = torch.arange(count) if weight is None else weight.nonzero()[:, 0]
     sigma = torch.tensor(0.5, dtype=D64)
-    loss = BalancedLoss(Laplace(sigma), Batch(queue, max_atoms=len(some) + queue - 1))
+    loss = BMC(sigma, queue=queue, max_atoms=len(some) + queue - 1)
     loss.prior.earlier = torch.linspace(-1, 1, queue, dtype=D64)[:, None]
     ours = loss(x, y, weight)
     labels = torch.cat([y[some], loss.prior.earlier[:0], torch.linspace(-1, 1, queue)[:, None]])
-    energy = -(x[some].clamp(labels.min(), labels.max()) - labels.mT).abs() / sigma
+    energy = -((x[some] - labels.mT) ** 2) / 2 / sigma**2
     every = energy.exp().sum(-1, keepdim=True) - energy.exp()  # (N, K): without the k-th
     index = torch.arange(len(some))
     every[index, index] += energy.exp()[index, index]
-    rows = every.log() + (x[some] - y[some]).abs() / sigma
-    assert (rows.mean(0) * sigma - ours).abs().min() < 1e-9
+    rows = 2 * sigma**2 * every.log() + ((x[some] - y[some]) ** 2)
+    assert (rows.mean(0) - ours).abs().min() < 1e-9
 
 
 def test_few_atoms_find_the_noise_and_the_slope():
