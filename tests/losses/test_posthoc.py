@@ -17,8 +17,8 @@ from losses import (
     Histogram,
     Rebalancer,
 )
+from losses.fast.gradients import log_evidence_slopes
 from losses.posthoc.inverse import plain
-from losses.priors import log_evidence_slopes
 
 RNG = np.random.default_rng(0)
 LABELS = np.concatenate([RNG.normal(0, 1, 3000), RNG.normal(4, 0.5, 500)])
