@@ -4,6 +4,7 @@
     a row with `choose` {key, among, settings} uses the value that is best on validation
     a row with a sweep {key, among} becomes one row for each value, named by `label`;
     with `choose` {settings} in the sweep there is also a row with the best value
+    a row with `posthoc` {of: row, ...} has no experiment: it balances the predictions of that row
 
 Runs are found by their configs; missing ones are run.
 """
@@ -22,6 +23,7 @@ from engine.runs.folder import AGAIN, REPLICATES
 from engine.runs.run import SHARED, composed, first_stage, result
 from engine.runs.run_all import Progress, run_all
 from engine.tables.intervals import Seed, compared
+from engine.tables.posthoc import add_rows, has_results
 from engine.tables.table import DIVERGED, cell
 from engine.tables.tradeoff import areas
 
@@ -100,6 +102,7 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[s
     runs = {label(name, one): one for name, of_row in wanted.items() for one in of_row}
     run_all(runs, cfg.jobs, progress)
     done = {name: [result(one) or {} for one in of_row] for name, of_row in wanted.items()}
+    add_rows({**sections["rows"], **sections["extras"]}, wanted, done, cfg.get("trust"))
 
     def number(one: Mapping[str, Any], key: str) -> float | str | None:
         return DIVERGED if one.get("divergence") else one["metrics"][f"test/{key}"]
@@ -120,7 +123,10 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[s
         **content,
         **compared(content, replicates, cfg.benchmark),
         "replicates": replicates,
-        "runs": {name: [one["folder"] for one in of_row] for name, of_row in done.items()},
+        "runs": {
+            name: [one["folder"] for one in of_row if has_results(one["folder"])]
+            for name, of_row in done.items()
+        },
         "run_seconds": sum(one["seconds"] for of_row in done.values() for one in of_row),
         "diverged": [n for n, of_row in done.items() if any(o.get("divergence") for o in of_row)],
     }
