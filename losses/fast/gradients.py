@@ -57,17 +57,22 @@ def gradients(
     """
     gaussian, prior, dims = loss.likelihood, loss.prior, pred.shape[-1]
     sigma = gaussian.raw.detach().to(pred.dtype).clamp(min=gaussian.floor)
-    x, r, learned = pred / sigma, (pred - target) / sigma, gaussian.learned
+    r, learned = (pred - target) / sigma, gaussian.learned
     if isinstance(prior, GaussianMixture):
-        given = prior.means, prior.covariances[:, 0], prior.weights
-        c, v, weights = (t.to(pred.dtype) for t in given)
-        v, log_w = v / sigma**2, weights.log()
+        c, v, weights = prior.means, prior.covariances[:, 0].to(pred.dtype), prior.weights
+        v, log_w = v / sigma**2, weights.to(pred.dtype).log()
     else:
         (c, log_w, *_), v = prior.atoms(target), None
-    if near or dims > 1:
-        mean, *slope = _points(x, c / sigma, log_w, learned, near)
+    log_w, middle = (
+        log_w.to(pred.dtype),
+        double(c).mean(0),
+    )  # centred before the division: labels may be far from zero
+    x, c = ((double(points) - middle) / double(sigma) for points in (pred, c))
+    if v is None and (near or dims > 1):
+        given = (x.to(pred.dtype), c.to(pred.dtype)) if near else (x, c)
+        mean, *slope = (t.to(pred.dtype) for t in _points(*given, log_w, learned))
     else:
-        mean, *slope = line(x[:, 0], c / sigma, v, log_w, learned)[1:]
+        mean, *slope = line(x[:, 0].to(pred.dtype), c.to(pred.dtype), v, log_w, learned)[1:]
         mean = mean[:, None]
     to_pred = (r - loss.strength * mean) * (2 * sigma / len(pred))
     if not learned:
@@ -98,15 +103,11 @@ def line(
     return [total.log() + peak, pull.mul_(share).sum(0) / total, *slopes]
 
 
-def _points(x: Tensor, c: Tensor, log_w: Tensor, learned: bool, near: bool) -> list[Tensor]:
+def _points(x: Tensor, c: Tensor, log_w: Tensor, learned: bool) -> list[Tensor]:
     """-sigma^2 df/dx (N, D) and, if sigma is learned, sigma df/dsigma (N,) of single labels.
 
     |x - c|^2 = |x|^2 + |c|^2 - 2 x.c is one matrix product, in float64 unless the labels are near.
     """
-    dtype, middle = x.dtype, c.mean(0)
-    if not near:
-        x, c, middle = double(x), double(c), double(middle)
-    x, c = x - middle, c - middle
     square = c * c
     bias = (log_w.to(c) - square.sum(-1) / 2)[:, None]
     # a column of ones next to x adds the bias in the product: one pass less over (K, N)
@@ -117,7 +118,7 @@ def _points(x: Tensor, c: Tensor, log_w: Tensor, learned: bool, near: bool) -> l
     averages = (sums[1:] / sums[0]).mT
     mean = averages[:, : x.shape[-1]]
     slope = (averages[:, x.shape[-1] :] + x * (x - 2 * mean)).sum(-1) if learned else mean
-    return [(x - mean).to(dtype), slope.to(dtype)]
+    return [x - mean, slope]
 
 
 def log_evidence_slopes(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
+from torch.func import functional_call, grad
 from torch.utils.checkpoint import checkpoint
 
 from losses import (
@@ -26,6 +26,7 @@ from losses import (
     Product,
     Subspace,
 )
+from losses.fast import gradients
 from losses.reweight import histogram
 from tests.losses.pairs import D64, assert_close, batch, evaluate, evaluate_exactly, make
 
@@ -241,6 +242,26 @@ def test_offsets_in_one_dimension(kind, over, learn, count, small_limits):
     exact = evaluate_exactly(loss.double(), pred.double(), target.double())
     for ours, right in zip(single[1:], exact[1:], strict=True):
         assert (ours - right).abs().max() <= 1e-4 * right.abs().max()
+
+
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("over", ["batch 1", "batch 3", "bins 1", "mixture 1"])
+def test_offsets_of_gradients_by_formula(over, near):
+    """The many runs of the synthetic benchmark."""
+    kind, dims = over.split()
+    middle = 1e6 + 0.3 + torch.arange(3, dtype=D64)
+    prior = {
+        "batch": Batch,
+        "bins": lambda: Bins(middle, torch.ones(3)),
+        "mixture": lambda: GaussianMixture(torch.ones(3), middle[:, None], torch.ones(3, 1, 1)),
+    }[kind]()
+    target = 1e6 + 3 * torch.randn(40, int(dims), generator=generator())
+    pred = target + torch.randn(40, int(dims), generator=generator(1))
+    loss = BalancedLoss(Gaussian(1.5, True), prior)
+    slope, scales = gradients(loss, pred, target, near)
+    exact = evaluate_exactly(loss.double(), pred.double(), target.double())
+    assert_close(slope, exact[1].float(), 1e-5)
+    assert_close(scales["likelihood.sigma"], exact[2].float(), 1e-4)
 
 
 def test_running_sums_of_labels_far_from_zero():
@@ -468,15 +489,17 @@ def test_training_from_outside_the_labels(kind, start):
 # torch's tools
 
 
+@pytest.mark.parametrize("count", [6, 1100])
 @pytest.mark.parametrize("kind", [Gaussian, Laplace, Huber])
-def test_functional_call_with_a_fixed_scale(kind):
-    loss = BalancedLoss(kind(1.0), Batch())
-    pred, target = torch.randn(2, 6, 1, generator=generator())
+def test_functional_call_with_a_fixed_scale(kind, count):
+    loss = BalancedLoss(kind(1.0), Bins([-1.0, 0, 1], [1.0, 2, 3]))
+    pred, target = torch.randn(2, count, 1, generator=generator())
     name = f"likelihood.{loss.likelihood.symbol}"
     scale = torch.tensor(0.5, requires_grad=True)
     value = functional_call(loss, {name: scale}, (pred, target))
-    assert_close(value, BalancedLoss(kind(0.5), Batch())(pred, target), 1e-6)
-    assert torch.autograd.grad(value, scale)[0].isfinite()
+    assert_close(value, BalancedLoss(kind(0.5), loss.prior)(pred, target), 1e-6)
+    slope = grad(lambda s: functional_call(loss, {name: s}, (pred, target)))(scale.detach())
+    assert_close(torch.autograd.grad(value, scale)[0], slope, 1e-5)
 
 
 @pytest.mark.parametrize(
