@@ -116,7 +116,8 @@ def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> tuple[Path, dict, 
     stage1: the finished stage-1 run; its weights are known even if their file is gone.
     """
     backbone, weights = None, None
-    if cfg.paths.get("generate") is not None:  # paths=mini
+    data = cfg.paths.get(cfg.benchmark.dataset)
+    if data is not None and cfg.paths.get("generate") is not None and not Path(data).exists():
         from engine.benchmarks.mini import generate_missing
 
         generate_missing(cfg)

@@ -102,6 +102,7 @@ class Log:
         self.bar.close()
         if self.service is not None:
             self.service.finalize("failed" if sys.exc_info()[1] else "success")
+            getattr(self.service.experiment, "finish", int)()  # wandb has one run per process
         if self.writer is not None and isinstance(sys.exc_info()[1], KeyboardInterrupt):
             # The signal may have interrupted TensorBoard's queue; then close() would never return.
             closing = threading.Thread(target=self.writer.close, daemon=True)
@@ -112,10 +113,8 @@ class Log:
 
 
 def service(cfg: DictConfig, folder: Path) -> Any:
-    """Return the logger of log=wandb or log=mlflow, or None."""
+    """Return the logger of log=wandb or log=mlflow."""
     name = cfg.log.service
-    if name is None:
-        return None
     try:
         importlib.import_module(name)
         logger = getattr(importlib.import_module("pytorch_lightning.loggers"), SERVICES[name])
@@ -125,10 +124,10 @@ def service(cfg: DictConfig, folder: Path) -> Any:
             f"log={name} needs {error.name}, which is not installed: pip install {packages}"
         ) from error
     run = f"{cfg.name}/{cfg.preset}/{folder.name}"
-    if name == "wandb":  # WANDB_MODE=offline writes to the run folder only
-        return logger(project=cfg.log.project, name=run, save_dir=str(folder))
-    root = (Path(cfg.paths.outputs) / "mlruns").resolve().as_uri()
-    uri = os.environ.get("MLFLOW_TRACKING_URI", root)
+    if name == "wandb":  # not in the run folder: it makes links, which are refused there
+        return logger(project=cfg.log.project, name=run, save_dir=cfg.paths.outputs)
+    database = (Path(cfg.paths.outputs) / "mlflow.db").resolve()
+    uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     return logger(experiment_name=cfg.log.project, run_name=run, tracking_uri=uri)
 
 

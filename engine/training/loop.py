@@ -224,7 +224,7 @@ class Loop:
     def resume(self) -> None:
         """Resume from last.pt (resume=auto) or a given checkpoint, or start (resume=never)."""
         folder, rank = self.folder / "checkpoints", self.fabric.global_rank
-        remote = service(self.cfg, self.folder) if rank == 0 else None
+        remote = service(self.cfg, self.folder) if self.cfg.log.service and rank == 0 else None
         last, best = folder / "last.pt", folder / "best.pt"
         given = self.cfg.resume not in ("auto", "never") and not last.exists()
         path = Path(self.cfg.resume) if given else last

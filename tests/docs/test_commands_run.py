@@ -21,7 +21,7 @@ from engine.speed import losses as speed
 from engine.tables import compare, cost, make, plots, reproduce
 from scripts.diagnose import positional
 from tests.docs import workspace
-from tests.docs.test_add_a_dataset import METHOD, PAGE
+from tests.docs.test_add_a_dataset import FACES, METHOD, PAGE
 from tests.engine import tiny, tiny_bodies
 
 SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -76,7 +76,7 @@ def commands() -> list[tuple[str, str, tuple[str, ...]]]:
             said = positional(said) if "diagnose" in script else said
             wanted = tuple(a for a in said if "=" in a and not a.startswith(NOT_OURS))
             wanted = tuple(a for a in wanted if "[experiment=" not in a)  # quoted for a shell
-            if page not in (PAGE, METHOD) or not re.search("patients|smooth", line):
+            if page not in (PAGE, METHOD, FACES) or not re.search("patients|smooth|timm", line):
                 found.append((page.name, Path(script).stem, wanted))
     return found
 

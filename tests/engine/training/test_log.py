@@ -38,7 +38,7 @@ class Remote:
     """Stands for a logger of Lightning."""
 
     def __init__(self, **settings: str):
-        self.settings, self.values, self.ended = settings, {}, []
+        self.settings, self.values, self.ended, self.experiment = settings, {}, [], self
         LOGGERS.append(self)
 
     def log_metrics(self, metrics: dict, step: int) -> None:
@@ -49,6 +49,9 @@ class Remote:
 
     def finalize(self, status: str) -> None:
         self.ended.append(status)
+
+    def finish(self) -> None:
+        self.ended.append("finish")
 
 
 LOGGERS: list[Remote] = []
@@ -69,7 +72,7 @@ def test_numbers_and_settings_reach_a_service(name: str, faces: Path, tmp_path: 
     assert "balanced-regression" in logger.settings.values()
     assert logger.values["test/mae"] == pytest.approx(done["metrics"]["test/mae"])
     assert {"train/loss", "val/mae", "dataset", "commit", "seed"} <= set(logger.values)
-    assert logger.ended == ["success"]
+    assert logger.ended == ["success", "finish"]
 
 
 @pytest.mark.parametrize("shape", [(10,), (3, 8), (1, 8, 8), (3, 8, 8)])
