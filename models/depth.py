@@ -35,7 +35,9 @@ class DenseRegressor(Regressor):
     decode: Callable[[Any], Tensor]
     last: Callable[[Tensor], Tensor]
 
-    def head(self, features: Any, target: Tensor | None = None, with_features: bool = False) -> Any:
+    def head(
+        self, features: Any, target: Tensor | None = None, *, with_features: bool = False
+    ) -> Any:
         """Return the map (N, W, h, w), and the maps (N, C, h, w) before the last layer if asked.
         Feature smoothing uses the target (N, 1, h, w), in training only."""
         maps = self.decode(features)
@@ -51,7 +53,7 @@ class DenseRegressor(Regressor):
     def forward(self, x: Tensor, target: Tensor | None = None, with_features: bool = False) -> Any:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             features = self.features(x)
-        return self.head(features, target, with_features)
+        return self.head(features, target, with_features=with_features)
 
 
 class UpProjection(nn.Module):

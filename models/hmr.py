@@ -10,7 +10,7 @@ N: images; F: feature width.
 """
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from models.rotations import matrix_from_6d
 from models.smpl import read_mean
 
 POSE, SHAPE, CAMERA = 144, 10, 3
-Bodies = tuple[Tensor, Tensor, Tensor]  # rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3)
 
 
 class MeshRegressor(Regressor):
@@ -82,8 +81,8 @@ class MeshRegressor(Regressor):
         self.reset_head()
         return super().freeze(freeze_bn)
 
-    def head(self, features: Tensor) -> Bodies:
-        """(N, F) -> rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3)."""
+    def head(self, features: Tensor, *, with_features: bool = False) -> Any:
+        """(N, F) -> rotations (N, 24, 3, 3), shape (N, 10), camera (N, 3); and (N, F) if asked."""
         starts = self.init_pose, self.init_shape, self.init_cam
         pose, shape, camera = (start.expand(len(features), -1) for start in starts)
         seen, guessed = self.fc1.weight.split([self.width, POSE + SHAPE + CAMERA], 1)
@@ -94,7 +93,8 @@ class MeshRegressor(Regressor):
             pose = pose + self.decpose(x)
             shape = shape + self.decshape(x)
             camera = camera + self.deccam(x)
-        return matrix_from_6d(pose.unflatten(-1, (24, 6))), shape, camera
+        bodies = matrix_from_6d(pose.unflatten(-1, (24, 6))), shape, camera
+        return (bodies, features) if with_features else bodies
 
 
 class HMR(MeshRegressor):
@@ -167,5 +167,5 @@ class LiteHMR(MeshRegressor):
             x = block(x)
         return functional.adaptive_avg_pool2d(x, self.grid).flatten(1)
 
-    def head(self, features: Tensor) -> Bodies:
-        return super().head(self.norm(features))
+    def head(self, features: Tensor, *, with_features: bool = False) -> Any:
+        return super().head(self.norm(features), with_features=with_features)

@@ -50,7 +50,7 @@ class Regressor(nn.Module):
         """(N, 3, H, W) -> (N, F)."""
         raise TypeError(f"{type(self).__name__} defines no features")
 
-    def head(self, features: Tensor, with_features: bool = False) -> Any:
+    def head(self, features: Tensor, *, with_features: bool = False) -> Any:
         """(N, F) -> (N, W), and the input of the last layer if asked."""
         *hidden, last = (getattr(self, name) for name in self.head_names)
         for layer in hidden:
@@ -122,10 +122,10 @@ class MLP(Regressor):
     def features(self, x: Tensor) -> Tensor:
         return x
 
-    def head(self, features: Tensor, with_features: bool = False) -> Any:
+    def head(self, features: Tensor, *, with_features: bool = False) -> Any:
         if (width := features.shape[-1]) != self.width:
             raise ValueError(
                 f"the network expects inputs of width {self.width}, got {width}; set "
                 f"model.inputs={width}."
             )
-        return super().head(features, with_features)
+        return super().head(features, with_features=with_features)
