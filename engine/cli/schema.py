@@ -11,6 +11,7 @@ Count: Any = Annotated[int, (">= 1", lambda v: v >= 1)]
 Index: Any = Annotated[int, (">= 0", lambda v: v >= 0)]
 Pixels: Any = Annotated[int, ("from 1 to 4096", lambda v: 1 <= v <= 4096)]
 Number: Any = Annotated[float, (">= 0", lambda v: v >= 0)]
+Share: Any = Annotated[float, ("from 0 to 1", lambda v: 0 <= v <= 1)]
 Positive: Any = Annotated[float, ("> 0", lambda v: v > 0)]
 Text: Any = Annotated[str, ("that is not empty", bool)]
 NAME = re.compile(r"(?!\.\.?(/|$))[\w.-]+(/(?!\.\.?(/|$))[\w.-]+)*")  # no . or .. in it
@@ -33,6 +34,10 @@ TRAIN: dict[str, Any] = {
     **dict.fromkeys(("components", "adapter", "dataset.max_pixels", "dataset.max_bytes"), Count),
     "dataset.size": Pixels,
     "images": Literal["times", "content"],
+    "protocol.kind": Literal["extrapolation", "interpolation", "blind_spot"],
+    "protocol.count": Count,
+    **dict.fromkeys(("protocol.above", "protocol.first", "protocol.last"), Share),
+    "protocol.width": Share,
     **dict.fromkeys(("backbone", "choose", "choose.settings"), dict | None),
     **dict.fromkeys(("backbone.experiment", "choose.key", "select.metric"), Text),
     "backbone.released": Text | None,

@@ -21,6 +21,7 @@ from engine.training import build
 from engine.training.batches import evaluation_loader
 from engine.training.divergence import LOWER
 from engine.training.log import print_message
+from engine.training.protocol import errors
 from metrics.report import bootstrap_weights
 from models.released import load
 
@@ -79,12 +80,15 @@ def write_results(loop: "Loop") -> None:
     best = folder / "checkpoints" / "best.pt"
     build.read_state(loop.task, checkpoint.read(best, loop.run)["task"], best)
     resampled = cfg.log.replicates > 0 and hasattr(loop.metrics, "resample")
-    reports, predicted = {}, {}
+    reports, predicted, keep = {}, {}, bool(cfg.log.predictions or loop.removed)
     for split, loader in loop.evaluations.items():
         samples = resampled and split == "test"
         report, predicted[split] = evaluate(
-            loop.fabric, loop.task, loader, loop.metrics, cfg.log.predictions, samples
+            loop.fabric, loop.task, loader, loop.metrics, keep, samples
         )
+        if split == "test" and loop.removed:
+            found = predicted[split]
+            report |= errors(found["pred"], found["target"], loop.removed)
         reports |= {f"{split}/{key}": value for key, value in report.items()}
     implausible = getattr(loop.task, "implausible", None)
     if implausible is not None and (reason := implausible(reports, loop.labels)):
@@ -163,7 +167,7 @@ def finished_run(
     weights = folder / "checkpoints" / f"{which}.pt"
     run = f"{cfg.name}/{cfg.preset}/seed{cfg.seed}"
     build.read_state(task, checkpoint.read(weights, run)["task"], weights)
-    return cfg, task.eval(), targets.make(cfg.metrics, trust, train_labels=labels)
+    return cfg, task.eval(), build.metrics(cfg, train)
 
 
 def released_model(path: Path, layout: str, cfg: DictConfig) -> tuple[Any, Any]:

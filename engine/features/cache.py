@@ -118,6 +118,7 @@ def _key(cfg: DictConfig, model: Any, backbone: Path | None) -> str:
     about = {
         "checkpoint": None if backbone is None else identity.file_digest(backbone),
         "dataset": data,
+        **({"protocol": targets.plain(cfg.protocol)} if cfg.get("protocol") else {}),
         "features": targets.plain(cfg.features),
         "precision": str(cfg.trainer.precision),
     }

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 # Settings that a stage-1 run takes from its stage-2 run.
-SHARED = ("benchmark", "dataset", "model", "paths", "metrics", "log", "trust", "images")
+SHARED = ("benchmark", "dataset", "model", "paths", "metrics", "log", "trust", "images", "protocol")
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:

@@ -21,14 +21,27 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from engine.cli import targets
 from engine.runs import checkpoint
+from engine.training.protocol import Kept, removed_ranges
 from losses.likelihoods import Likelihood
 from models.regressor import mlp_head
 from models.released import state_dict as released_state
 
 
 def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
-    """Return one split of the configured dataset."""
-    return targets.make(cfg.dataset, cfg.get("trust"), split=split, **changes)
+    """Return one split of the configured dataset, without the labels that a protocol removes."""
+    made = targets.make(cfg.dataset, cfg.get("trust"), split=split, **changes)
+    if not cfg.get("protocol") or split == "test" or not len(made):
+        return made
+    train = made if split == "train" else targets.make(cfg.dataset, cfg.get("trust"), split="train")
+    if hasattr(train, "label_counts"):
+        raise ValueError("A protocol needs one label per sample, not maps; leave out `protocol`.")
+    return Kept(made, removed_ranges(cfg.protocol, train.labels), train.labels)
+
+
+def metrics(cfg: DictConfig, train: Any) -> Any:
+    """Return the metrics of a benchmark; all labels of the training split define their shots."""
+    labels = getattr(train, "all_labels", train.labels)
+    return targets.make(cfg.metrics, cfg.get("trust"), train_labels=labels)
 
 
 def shot_labels(cfg: DictConfig) -> NDArray | None:

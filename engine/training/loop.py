@@ -20,7 +20,6 @@ from omegaconf import DictConfig
 from torch import nn
 from tqdm import tqdm
 
-from engine.cli import targets
 from engine.evaluation.evaluate import evaluate, write_results
 from engine.features import cache as features
 from engine.processes.parent import end_unless
@@ -77,6 +76,7 @@ class Loop:
         if not len(splits["val"]):
             del splits["val"]  # then the last epoch is selected
         train, self.images = splits["train"], splits["test"]
+        self.removed = getattr(train, "ranges", [])  # of labels, by a protocol
         self.labels, self.about = train.labels, getattr(train, "about", "")
         self.order = order(cfg, len(train), rank, world)  # refuses too few samples
         counts = getattr(train, "label_counts", None)
@@ -95,7 +95,7 @@ class Loop:
         self.loader = loader(splits.pop("train"), self.order, workers, pin)
         how = (trainer.eval_batch_size, workers, pin, rank, world)
         self.evaluations = {k: evaluation_loader(split, *how) for k, split in splits.items()}
-        self.metrics = targets.make(cfg.metrics, cfg.trust, train_labels=self.labels)
+        self.metrics = build.metrics(cfg, train)
         if trainer.compile:
             self.task.model.compile()
         optimizer = build.optimizer(cfg, self.task)

@@ -1,0 +1,75 @@
+"""Stress protocols: label ranges that a model never sees, for benchmarks with labels (N, 1).
+
+    extrapolation   labels above a quantile of the training labels
+    interpolation   labels in a gap, in shares of the label range
+    blind_spot      labels in random ranges that do not overlap
+
+The ranges are removed from the training and validation splits, also in stage 1. The test split and
+its metrics stay the same; `errors` adds those inside and outside the removed ranges.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+Range = tuple[float, float]  # both ends included
+
+
+def removed_ranges(protocol: Mapping[str, Any], labels: NDArray) -> list[Range]:
+    """Return the ranges that a protocol removes, given all training labels (N, 1)."""
+    if labels.ndim != 2 or labels.shape[1] != 1:
+        raise ValueError(f"A protocol needs one label per sample, (N, 1); got {labels.shape}.")
+    kind, (low, high) = protocol["kind"], (float(labels.min()), float(labels.max()))
+    if kind == "extrapolation":
+        return [(float(np.nextafter(np.quantile(labels, protocol["above"]), np.inf)), np.inf)]
+    if kind == "interpolation":
+        return [tuple(low + protocol[end] * (high - low) for end in ("first", "last"))]
+    count, width = protocol["count"], protocol["width"] * (high - low)
+    if (free := high - low - count * width) < 0:
+        raise ValueError(f"{count} ranges of {protocol['width']} do not fit; lower protocol.width.")
+    # Sorted positions in the free length, each moved by the ranges before it, never overlap.
+    starts = np.sort(np.random.default_rng(protocol["seed"]).uniform(0, free, count))
+    starts += low + width * np.arange(count)
+    return [(float(start), float(start + width)) for start in starts]
+
+
+def inside(labels: NDArray, ranges: Sequence[Range]) -> NDArray[np.bool_]:
+    """(N, 1) -> (N,): whether a label lies in one of the ranges."""
+    return np.any([(low <= labels[:, 0]) & (labels[:, 0] <= high) for low, high in ranges], axis=0)
+
+
+class Kept(Dataset):
+    """The samples of a dataset whose labels lie outside the ranges, numbered from 0.
+
+    all_labels: the training labels of the whole dataset, which define the shots of the metrics.
+    """
+
+    def __init__(self, dataset: Any, ranges: Sequence[Range], all_labels: NDArray):
+        self.dataset, self.ranges, self.all_labels = dataset, list(ranges), all_labels
+        self.rows = np.flatnonzero(~inside(dataset.labels, ranges))
+        if len(self.rows) < 2:
+            raise ValueError(f"The protocol leaves {len(self.rows)} of {len(dataset)} samples.")
+        self.labels = dataset.labels[self.rows]
+        listed = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in ranges)
+        gone = len(dataset) - len(self.rows)
+        self.about = f"labels {listed} removed: {gone:,} of {len(dataset):,} samples"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        item = self.dataset[int(self.rows[index])]
+        return item | {"meta": item["meta"] | {"index": index}}
+
+
+def errors(pred: NDArray, target: NDArray, ranges: Sequence[Range]) -> dict[str, float]:
+    """Return the mean and root mean square errors inside and outside the ranges, NaN if empty."""
+    away, gone = np.abs(pred - target)[:, 0].astype(float), inside(target, ranges)
+    found = {}
+    for name, group in (("removed", away[gone]), ("kept", away[~gone])):
+        found[f"mae_{name}"] = float(group.mean()) if len(group) else float("nan")
+        found[f"rmse_{name}"] = float(np.sqrt((group**2).mean())) if len(group) else float("nan")
+    return found
