@@ -21,6 +21,7 @@ COMPUTED = {
     "weights": "of a task: made from loss.weights",
     "cached": "of a task: features.mode",
     "regularizers": "of a task: made from regularizer",
+    "reduction": "of a loss: training uses the mean",
 }
 FORWARDS = {"losses.reweight.label_weights": bin_weights}  # passes its other settings on
 SETTINGS_OF = {"lds": smooth, "smoothing": smooth}  # settings in a mapping
