@@ -20,7 +20,7 @@ from datasets.tabular import load
 from engine.processes.pool import side_by_side
 from engine.tables.plots import colour
 from engine.tables.table import cell
-from losses import BalancedRegressor, Gaussian, GaussianMixture, diagnose
+from losses import BalancedRegressor, Gaussian, GaussianMixture, Rebalancer, diagnose
 from losses.boosting import objective
 from losses.reweight import label_weights
 from metrics import balanced_report
@@ -52,11 +52,8 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
     fold = stratified_folds(data.labels, cfg.folds, seed=0)
     spread = data.labels.std()
     errors: dict[str, dict[str, list[float]]] = {}
-    about = {
-        "rows": len(data.labels),
-        "inputs": data.inputs.shape[1],
-        "skewness": float(skew(data.labels)),
-    }
+    about = {"rows": len(data.labels), "inputs": data.inputs.shape[1]}
+    about["skewness"] = float(skew(data.labels))
     for k in range(cfg.folds):
         train, test = fold != k, fold == k
         x, y = data.inputs[train], data.labels[train]
@@ -75,8 +72,7 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
 
 
 def _diagnosis(labels: NDArray, residual: NDArray) -> dict[str, float]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         found = diagnose(labels, residual)
     gain = 1 - found.balanced_rmse[1] / found.balanced_rmse[0]
     return {"imbalance": found.imbalance, "stretch": found.stretch, "foreseen_gain": gain}
@@ -110,8 +106,15 @@ def predictions(
         max_iter=cfg.network.iterations,
         random_state=seed,
     )
+    plain, posthoc = trees(x, z, test), {}
+    with warnings.catch_warnings(action="ignore"):  # few held-out samples
+        for name, options in (("post-hoc", {}), ("isotonic", {"method": "isotonic"})):
+            curve = Rebalancer(z, criterion="bmae", **options)
+            curve.fit(z[held_out] - residual, z[held_out])
+            posthoc[f"L2 + {name} (trees)"] = curve(plain)
     found = {
-        "L2 (trees)": trees(x, z, test),
+        "L2 (trees)": plain,
+        **posthoc,
         "Inverse (trees)": trees(x, z, test, weight=label_weights(z, edges, clip=(1, len(z)))),
         "DenseWeight (trees)": trees(x, z, test, weight=dense_weights(z)),
         "Balanced (trees)": trees(x, z, test, objective=_balanced(z, sigma, cfg)),

@@ -15,18 +15,18 @@ N: labels.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ..estimator.training import standard
 from ..priors import Prior
 from .candidates import CANDIDATES, held_out, spread
+from .inputs import numbers
+from .leverage import Leverage, leverage
 from .stretch import RANGES, Region, expected_errors, regions_of, smoothed_density, stretch_of
 
-LARGEST = 1e37  # label
 FEWEST = 30  # labels; fewer do not show the tails
 LITTLE = 0.2  # sigmas: smaller moves make no difference
 MUCH = 3.0  # stretch above which the advice warns
@@ -54,6 +54,7 @@ class Diagnosis:
     center: float  # mean and standard deviation of the labels, prior of the standardised labels
     scale: float
     shape: Prior
+    leverage: Leverage | None  # of held-out predictions
 
     @property
     def stretch(self) -> float:
@@ -107,6 +108,7 @@ class Diagnosis:
             "because most test labels are frequent; with equal weight for every range it changes "
             f"from {self.balanced_rmse[0]:.4g} to {self.balanced_rmse[1]:.4g}.",
             self.advice,
+            *([] if self.leverage is None else ["", str(self.leverage)]),
         ]
         return "\n".join(lines)
 
@@ -143,27 +145,37 @@ class Diagnosis:
         figure.savefig(path, dpi=120, format=form)  # pyright: ignore[reportArgumentType]
 
 
-def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis:
+def diagnose(
+    labels: ArrayLike, residuals: ArrayLike | None = None, target: ArrayLike | None = None
+) -> Diagnosis:
     """Diagnose labels (N,) of the training set.
 
     residuals (N',): label minus prediction of a plain model, best on held-out data. With N' = N
-    they belong to the labels, in the same order.
+    they belong to the labels, in the same order. With target (N',), the labels of held-out
+    samples, they are instead the predictions of these samples, whose leverage is reported: the
+    most that any monotone map of them gains.
 
     Example:
         >>> print(diagnose(train_ages))
+        >>> print(diagnose(train_ages, val_pred, val_ages))
     """
-    y = _numbers(labels, "labels")
+    y = numbers(labels, "labels")
     if len(y) < FEWEST:
         raise ValueError(
             f"expected at least {FEWEST} labels, got {len(y)}; fewer do not show the tails"
         )
     if np.ptp(y) == 0:
         raise ValueError(f"all {len(y)} labels are {y[0]:g}: there is nothing to balance")
+    found = None
+    if target is not None and residuals is not None:
+        held_out_pred, held_out_target = numbers(residuals, "pred"), numbers(target, "target")
+        found = leverage(y, held_out_pred, held_out_target)
+        residuals = held_out_target - held_out_pred
     center, scale = (float(x[0]) for x in standard(y[:, None], np.ones(len(y))))
     z = (y - center) / scale  # the results do not depend on the unit
     sigma, measured, pull = 0.5, residuals is not None, None
     if residuals is not None:
-        r = _numbers(residuals, "residuals") / scale
+        r = numbers(residuals, "residuals") / scale
         if len(r) < 2:
             raise ValueError(f"expected at least two residuals, got {len(r)}")
         if not np.abs(r).max() > 1e-9:
@@ -174,7 +186,7 @@ def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis
                 "give label minus prediction in the labels' unit"
             )
         sigma = float(np.sqrt(np.mean(r**2)))
-        if len(r) == len(y):
+        if len(r) == len(y) and found is None:
             pull = float(np.cov(r, z, bias=True)[0, 1] / z.var())
     counts, edges = np.histogram(z, RANGES)
     rare = counts < counts.max() / 10
@@ -203,46 +215,5 @@ def diagnose(labels: ArrayLike, residuals: ArrayLike | None = None) -> Diagnosis
         center=center,
         scale=scale,
         shape=shape,
+        leverage=found,
     )
-
-
-def _numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
-    """Return (N,) finite numbers, or raise an error that names the others."""
-    if isinstance(values, np.ma.MaskedArray):
-        values = np.ma.filled(values.astype(np.float64), np.nan)
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    kind = getattr(values, "dtype", None)  # of an array, a series, an index
-    if getattr(kind, "kind", "") in tuple("cmM"):
-        raise ValueError(f"{name} must be real numbers, got {kind}")
-    try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        texts = [v for v in np.asarray(values, dtype=object).ravel() if not _is_number(v)]
-        example = f", such as {texts[0]!r}" if texts else ""
-        raise ValueError(f"{name} must be numbers; {len(texts)} are not{example}") from None
-    found = found.reshape(-1, 1) if found.ndim < 2 else found.reshape(len(found), -1)
-    if found.shape[1] != 1:
-        raise ValueError(
-            f"expected one label dimension, got {found.shape[1]}; diagnose each column separately"
-        )
-    if not np.isfinite(found).all():
-        bad = np.flatnonzero(~np.isfinite(found[:, 0]))
-        raise ValueError(
-            f"{name} must be finite; {len(bad)} are missing or infinite, first in row {bad[0]}. "
-            "Drop these rows."
-        )
-    if not (np.abs(found) < LARGEST).all():
-        raise ValueError(
-            f"{name} reach {np.abs(found).max():.0e}, keep them below {LARGEST:.0e}: losses are "
-            "computed in float32. Give them in another unit."
-        )
-    return found[:, 0]
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -35,14 +35,20 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the isotonic curve in a blend
 FOLDS = 5
 
 
-def balanced_weight(labels: NDArray, weight: NDArray, power: float = 1.0) -> NDArray:
-    """(N,) weights with which labels (N,) are distributed as p^(1 - power). Labels that repeat
-    (such as ages) are counted by value, others in equally wide ranges.
+def ranges(labels: NDArray) -> NDArray:
+    """(N,) labels -> (N,) numbers of the ranges that count equally in a balanced metric: one for
+    each value of labels that repeat (such as ages), else equally wide ones.
     """
     values, place = np.unique(labels, return_inverse=True)
-    if len(values) > max(len(labels) / 2, RANGES):
-        edges = np.linspace(values[0], values[-1], RANGES + 1)
-        place = np.searchsorted(edges[1:-1], labels, side="right")
+    if len(values) <= max(len(labels) / 2, RANGES):
+        return place
+    edges = np.linspace(values[0], values[-1], RANGES + 1)
+    return np.searchsorted(edges[1:-1], labels, side="right")
+
+
+def balanced_weight(labels: NDArray, weight: NDArray, power: float = 1.0) -> NDArray:
+    """(N,) weights with which labels (N,) are distributed as p^(1 - power), over their ranges."""
+    place = ranges(labels)
     total = np.bincount(place, weights=weight)[place]
     return np.where(weight > 0, weight / np.maximum(total, 1e-300) ** power, 0.0)
 

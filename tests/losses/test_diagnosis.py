@@ -7,6 +7,7 @@ import pytest
 
 from losses import diagnose
 from losses.diagnosis.candidates import _mixture, held_out
+from losses.diagnosis.leverage import leverage
 
 RNG = np.random.default_rng(0)
 NORMAL = 5 + 0.5 * RNG.normal(size=4000)
@@ -115,3 +116,31 @@ def test_a_figure_is_drawn(tmp_path: Path):
 def test_bad_input_is_refused(labels, residuals, message: str):
     with pytest.raises(ValueError, match=message):
         diagnose(labels, residuals)
+
+
+@pytest.mark.parametrize(("shrunk", "helps"), [(0.4, True), (1.0, False)])
+def test_leverage_is_what_a_monotone_map_gains(shrunk: float, helps: bool):
+    """Predictions that are shrunk can be stretched; those that confuse rare labels cannot."""
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=4000)
+    y = rng.uniform(-3, 3, 1000)
+    found = diagnose(labels, shrunk * y + 0.1 * rng.normal(size=1000), y).leverage
+    assert found.helps == helps
+    assert found.interval[0] <= found.gain <= found.interval[1]
+    assert "Leverage: " in str(found)
+    if helps:
+        assert found.gain > 0.5
+        assert 0 < found.theorem <= found.gain + 0.05
+    else:
+        assert abs(found.gain) < 0.1
+
+
+def test_leverage_in_several_dimensions_is_a_stretch():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(600, 3))
+    y -= y.mean(0)
+    found = leverage(y, 0.5 * y, y)
+    assert found.after == pytest.approx(0, abs=1e-9)
+    assert leverage(y, y + rng.normal(size=y.shape), y).gain < 0.3
+    with pytest.raises(ValueError, match="at least 20 held-out"):
+        leverage(y, y[:9], y[:9])

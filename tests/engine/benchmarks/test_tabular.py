@@ -43,7 +43,7 @@ def test_tiny_run_gives_table_tests_and_figure(folder: Path):
     assert set(table["rows"]) >= {"L2 (trees)", "DenseWeight (trees)", "Balanced (network)"}
     assert table["rows"]["L2 (trees)"]["bMAE"]["seeds"] == 2
     ranks = [cells["rank by RMSE"]["mean"] for cells in table["rows"].values()]
-    assert sum(ranks) == pytest.approx(21)  # 1 + ... + 6 for any errors
+    assert sum(ranks) == pytest.approx(36)  # 1 + ... + 8 for any errors
     assert all(0 <= test["p"] <= 1 for test in table["tests"].values())
     assert table["foresight"]["Balanced (trees)"]["skewness"] is None  # of two sets
     assert list(tabular.figures(found)) == ["gain"]
