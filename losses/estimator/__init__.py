@@ -16,7 +16,7 @@ All samples are one batch, and L-BFGS takes the steps: a fit depends only on the
 N: samples; F: inputs; D: label dimensions; W: the likelihood's width.
 """
 
-import copy
+import warnings
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, Literal, Self
@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
     _check_sample_weight,  # pyright: ignore[reportPrivateImportUsage]
@@ -33,38 +35,38 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from ..balanced import BalancedLoss
 from ..categorical import Histogram
-from ..likelihoods import Gaussian, Likelihood, Location
-from ..mixture import GaussianMixture
-from ..priors import Bins, Flat, Prior
-from ..robust import Huber, Laplace
-from . import training
+from ..likelihoods import Likelihood, Location
+from ..priors import Prior
+from . import build, training
 from .training import Data, LikelihoodName, PriorName
 
 POWERS = (0.0, 0.5, 1.0)  # of the label prior, tried by power="auto"
 SIGMAS = (0.5, 0.75, 1.0)  # times the plain model's held-out error, tried by sigma="auto"
 FEW = 20  # distinct samples below which nothing is held out, and sigma is 0.5
-BINS = 40  # of the label prior and of the histogram
-COMPONENTS = 4  # of a mixture
 
 
 class BalancedRegressor(RegressorMixin, BaseEstimator):
     """Imbalanced regression as a scikit-learn estimator.
 
-    likelihood: a name, or an instance of `Likelihood` in units of the labels' standard deviation.
-    prior: a name ("auto": bins for one label dimension, else a mixture), or a `Prior`, likewise.
+    likelihood: a name, or an instance of `Likelihood`.
+    prior: a name ("auto": bins for one label dimension, else a mixture), or a `Prior`.
     hidden: widths of the hidden layers; () is a linear model.
-    sigma: assumed noise, in standard deviations of the labels (for a histogram: the width of the
-        soft targets); "auto": chosen on held-out samples.
+    sigma: assumed noise, one number or one per label dimension (for a histogram: the width of the
+        soft targets); "auto": chosen on held-out samples. Like all likelihoods and priors, and like
+        the sigma of `diagnose`, in the labels' unit.
     power: tempers the prior, p_train^power aims at test labels distributed as p_train^(1 - power);
         "auto": chosen likewise. Only bins can be tempered.
-    alpha: weight penalty, alpha * |W|^2. max_iter: of L-BFGS, in each of the two trainings.
+    alpha: weight penalty, alpha * |W|^2 / N, as in ridge regression.
+    max_iter: of L-BFGS, in both trainings; a ConvergenceWarning says if the second needs more.
     validation_fraction: share of held-out samples. The choices minimise the mean absolute error,
         averaged over equally wide ranges of the label.
 
+    `score` is R^2 with equal weight for equally wide ranges of the label, so that GridSearchCV does
+    not prefer the plain loss.
+
     After fit: `sigma_`, `power_` (chosen), `noise_` (the held-out error's scale, used by
-    intervals), `loss_`, `network_`, `n_features_in_`.
+    intervals), `loss_` (of labels minus `center_`, over `scale_`), `network_`, `n_features_in_`.
     """
 
     def __init__(
@@ -72,10 +74,10 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         likelihood: LikelihoodName | Likelihood = "gaussian",
         prior: PriorName | Prior = "auto",
         hidden: Sequence[int] = (32,),
-        sigma: float | Literal["auto"] = "auto",
+        sigma: float | Sequence[float] | Literal["auto"] = "auto",
         power: float | Literal["auto"] = "auto",
-        alpha: float = 0.01,
-        max_iter: int = 100,
+        alpha: float = 1.0,
+        max_iter: int = 200,
         validation_fraction: float = 0.2,
         random_state: Any = 0,
     ):
@@ -99,24 +101,49 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(
                 f"The labels exceed the range of float64; keep them below {training.LARGEST}."
             )
+        if not weight.any():
+            raise ValueError("All weights are zero: at least one non-zero weight is needed.")
         if (constant := np.ptp(labels[weight > 0], axis=0) == 0).any():
             value = labels[weight > 0][0, constant][0]
             raise ValueError(f"All labels are {value:g}: nothing can be learnt.")
-        training.check(self, self._tempers(labels.shape[1]))
+        training.check(self, self._tempers(labels.shape[1]), labels.shape[1])
         self.shape_ = np.shape(y)[1:]
         X, labels, weight = training.distinct(X, labels, weight)
         self.input_center_, self.input_scale_ = training.standard(X, weight)
         self.center_, self.scale_ = training.standard(labels, weight)
-        inputs, targets = (X - self.input_center_) / self.input_scale_, labels - self.center_
-        data: Data = tuple(torch.from_numpy(a) for a in (inputs, targets / self.scale_, weight))
-        random = check_random_state(self.random_state)
-        seed = int(random.randint(2**31 - 1))
-        self.ends_ = training.ends(data)
-        self.sigma_, self.power_, self.noise_ = self._choose(data, seed)
-        plain, _ = training.trained(self, data, self._plain(data), seed)
-        self.loss_ = self._loss(data, self.sigma_, self.power_)
+        if isinstance(self.likelihood, Likelihood) or isinstance(self.prior, Prior):
+            self.center_, self.scale_ = 0 * self.center_, 1 + 0 * self.scale_  # in their unit
+        inputs = (X - self.input_center_) / self.input_scale_
+        targets = (labels - self.center_) / self.scale_
+        data = Data(*(torch.from_numpy(a) for a in (inputs, targets, weight)))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.ends_ = data.ends
+        sigma, self.power_, noise = self._choose(data, seed)
+        self.noise_ = noise * self.scale_
+        self.sigma_ = None if sigma is None else sigma * self.scale_
+        if self.sigma_ is not None and len(self.sigma_) == 1:
+            self.sigma_ = float(self.sigma_[0])
+        plain, _ = training.trained(self, data, build.plain(self, data), seed)
+        self.loss_ = build.balanced(self, data, sigma, self.power_)
         self.network_, self.n_iter_ = training.trained(self, data, self.loss_, seed, plain)
+        if self.n_iter_ >= self.max_iter:
+            warnings.warn(
+                f"The training stopped after max_iter={self.max_iter} steps, before it converged; "
+                "use a larger max_iter or a larger alpha.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return R^2 with equal weight for equally wide ranges of the training labels."""
+        pred = self.predict(X)
+        pred, labels = (np.asarray(a, dtype=np.float64).reshape(len(pred), -1) for a in (pred, y))
+        weight = np.ones(len(pred)) if sample_weight is None else np.asarray(sample_weight)
+        ends = self.ends_.numpy() * self.scale_ + self.center_
+        even = training.range_weights(labels, weight, ends)
+        columns = zip(labels.T, pred.T, even.T, strict=True)
+        return float(np.mean([r2_score(y, p, sample_weight=w) for y, p, w in columns]))
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """(N, F) -> (N,), or (N, D): the likelihood's point prediction."""
@@ -137,7 +164,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             tails = ((1 - coverage) / 2, (1 + coverage) / 2)
             ends = [likelihood.quantile(raw, tail) for tail in tails]
         elif isinstance(likelihood, Location):
-            width = torch.tensor(training.quantile(likelihood, coverage) * self.noise_)
+            width = training.quantile(likelihood, coverage) * self.noise_ / self.scale_
+            width = torch.from_numpy(width)
             point = training.point(raw, self.loss_, self.ends_)
             ends = [point - width, point + width]
         else:
@@ -160,82 +188,36 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
 
     def _choose(self, data: Data, seed: int) -> tuple[Any, Any, NDArray]:
         """Return sigma, power and the scale (D,) of their error on held-out samples."""
-        dims = data[1].shape[1]
+        dims = data.labels.shape[1]
+        unit = training.standard(data.labels.numpy(), data.weight.numpy())[1]
         given = isinstance(self.likelihood, Likelihood)
         histogram = self.likelihood == "histogram"
         powers: list[Any] = [1.0] if self.power == "auto" else [self.power]
-        sigmas = [None] if given or (histogram and self.sigma == "auto") else [self.sigma]
         open_power = self.power == "auto" and self._tempers(dims)
-        few = len(data[0]) < FEW
-        if few or (sigmas != ["auto"] and not open_power):
-            sigma = 0.5 if sigmas == ["auto"] else sigmas[0]
-            scale = getattr(self._loss(data, sigma, powers[0]).likelihood, "value", sigma or 1.0)
-            scale = torch.as_tensor(scale, dtype=torch.float64).detach()
-            return sigma, powers[0], scale.expand(dims).numpy()
-        out = training.held_out(data[1], self.validation_fraction, seed)
-        inner, outer = ([t[rows] for t in data] for rows in (~out, out))
-        plain, _ = training.trained(self, inner, self._plain(inner), seed)
-        if sigmas == ["auto"]:
-            error = training.errors(plain, self._plain(inner), outer, training.ends(inner))
-            sigmas = [float(error.square().mean().sqrt()) * factor for factor in SIGMAS]
-        best = (np.inf, sigmas[0], powers[0], np.ones(dims))
+        open_sigma = self.sigma == "auto" and not given and not histogram
+        sigmas: list[Any] = [None]
+        if self.sigma != "auto" and not given:
+            sigmas = [np.broadcast_to(np.asarray(self.sigma, dtype=float), dims) / self.scale_]
+        if len(data.inputs) < FEW or not (open_sigma or open_power):
+            sigma = 0.5 * unit if open_sigma else sigmas[0]
+            scale = getattr(build.balanced(self, data, sigma, powers[0]).likelihood, "value", None)
+            scale = (unit if sigma is None else sigma) if scale is None else scale.detach().numpy()
+            return sigma, powers[0], np.broadcast_to(scale, dims)
+        out = training.held_out(data.labels, self.validation_fraction, seed)
+        inner, outer = data.take(~out), data.take(out)
+        labels, weight = outer.labels.numpy(), outer.weight.numpy()
+        even = training.range_weights(labels, weight, outer.ends.numpy())
+        plain, _ = training.trained(self, inner, build.plain(self, inner), seed)
+        if open_sigma:
+            error = training.errors(plain, build.plain(self, inner), outer, inner.ends) / unit
+            size = np.sqrt(np.average(error**2, axis=0, weights=weight).mean())
+            sigmas = [size * unit * factor for factor in SIGMAS]
+        found = []
         for sigma, power in product(sigmas, POWERS if open_power else powers):
-            loss = self._loss(inner, sigma, power)
+            loss = build.balanced(self, inner, sigma, power)
             network, _ = training.trained(self, inner, loss, seed, plain)
-            error = training.errors(network, loss, outer, training.ends(inner))
-            spread = getattr(loss.likelihood, "spread", lambda r: r.square().mean().sqrt())
-            noise = np.array([float(spread(column[:, None])) for column in error.T])
-            best = min(
-                best,
-                (training.over_ranges(error, *outer[1:]), sigma, power, noise),
-                key=lambda found: found[0],
-            )
-        return best[1:]
-
-    def _plain(self, data: Data) -> BalancedLoss:
-        """Loss of the first training: least squares, or the plain histogram."""
-        if self.likelihood == "histogram" or isinstance(self.likelihood, Likelihood):
-            likelihood = self._likelihood(data, None)
-            if not isinstance(likelihood, Location):
-                return BalancedLoss(likelihood, Flat())
-        return BalancedLoss(Gaussian(), Flat()).double()
-
-    def _loss(self, data: Data, sigma: Any, power: float) -> BalancedLoss:
-        likelihood = self._likelihood(data, sigma)
-        return BalancedLoss(likelihood, self._prior(data, likelihood, power)).double()
-
-    def _likelihood(self, data: Data, sigma: Any) -> Likelihood:
-        if isinstance(self.likelihood, Likelihood):
-            return copy.deepcopy(self.likelihood).double()
-        if self.likelihood == "histogram":
-            ends = training.edges(data[1], BINS)
-            return Histogram(ends, float(ends[1] - ends[0]) if sigma is None else sigma)
-        kinds = {"gaussian": Gaussian, "laplace": Laplace, "huber": Huber}
-        return kinds[self.likelihood](torch.tensor(sigma, dtype=torch.float64))
-
-    def _prior(self, data: Data, likelihood: Likelihood, power: float) -> Prior:
-        if isinstance(self.prior, Prior):
-            return copy.deepcopy(self.prior).double()
-        _, labels, weight = data
-        if self.prior == "flat":
-            return Flat()
-        if self.prior == "mixture" or (self.prior == "auto" and labels.shape[1] > 1):
-            components = min(COMPONENTS, len(labels))
-            even = bool((weight == weight[0]).all())
-            return GaussianMixture.fit(
-                labels.numpy(), components, sample_weight=None if even else weight.numpy()
-            )
-        if labels.shape[1] > 1:
-            raise ValueError(
-                f"Bins are one-dimensional, the labels have {labels.shape[1]} dimensions; "
-                "use prior='mixture'."
-            )
-        if isinstance(likelihood, Histogram):  # as soft as its targets: no bin is empty
-            centers = (likelihood.edges[1:] + likelihood.edges[:-1]).double() / 2
-            return Bins(centers, weight @ likelihood.soft_target(labels), power)
-        # so fine that the noise of neighbouring centers overlaps
-        scale = float(likelihood.value.min()) if isinstance(likelihood, Location) else 0.25
-        reach = float(labels.max() - labels.min()) / scale
-        ends = training.edges(labels, int(np.clip(2 * reach, BINS, 10 * BINS)))
-        counts, _ = np.histogram(labels[:, 0].numpy(), ends.numpy(), weights=weight.numpy())
-        return Bins((ends[1:] + ends[:-1]) / 2, torch.from_numpy(counts), power)
+            error = training.errors(network, loss, outer, inner.ends)
+            noise = training.spread(loss.likelihood, error, weight)
+            balanced = np.average(np.abs(error), axis=0, weights=even)
+            found.append(((balanced / unit).mean(), sigma, power, noise))
+        return min(found, key=lambda each: each[0])[1:]

@@ -3,9 +3,8 @@
 N: samples; F: inputs; D: label dimensions; W: the likelihood's width.
 """
 
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,22 +12,62 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..balanced import BalancedLoss
+from ..heteroscedastic import Heteroscedastic
 from ..likelihoods import Likelihood, Location
 from ..priors import Flat, Prior
+from ..robust import Huber, Laplace
 
 LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]
 PriorName = Literal["auto", "flat", "bins", "mixture"]
-Data = Sequence[Tensor]  # standardised inputs (N, F), standardised labels (N, D), weights (N,)
-RANGES = 10  # equally wide ranges of labels, over which the held-out error is averaged
+RANGES = 10  # equally wide ranges of labels, over which errors are averaged
 LARGEST = 1e307  # label whose distance to another one is still a number
+NEGLIGIBLE = 1e-6  # samples with a smaller share of the mean weight are left out
+SETTLED = 1e-6  # change of the loss and of all weights in one step, after which training ends
 
 
-def check(settings: Any, tempers: bool) -> None:
+class Data(NamedTuple):
+    """Standardised inputs (N, F), labels (N, D), weights (N,)."""
+
+    inputs: Tensor
+    labels: Tensor
+    weight: Tensor
+
+    @property
+    def ends(self) -> Tensor:
+        """(2, D): the smallest and the largest label."""
+        return torch.stack(torch.aminmax(self.labels, dim=0))
+
+    def take(self, rows: Tensor) -> "Data":
+        return Data(*(values[rows] for values in self))
+
+
+class Affine(nn.Module):
+    """Convert outputs (N, W) to the labels' unit; outputs beyond the first D stay."""
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, center: NDArray, scale: NDArray, width: int):
+        super().__init__()
+        rest = width - len(center)
+        self.register_buffer("center", torch.from_numpy(np.pad(center, (0, rest))))
+        self.register_buffer("scale", torch.from_numpy(np.pad(scale, (0, rest), constant_values=1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.center
+
+
+def check(settings: Any, tempers: bool, dims: int) -> None:
     """Raise for settings that only the estimator checks; the losses check their own."""
-    for name, low in (("sigma", 0), ("power", -1e-12)):
-        value = getattr(settings, name)
-        if value != "auto" and not (_is_number(value) and value > low):
-            raise ValueError(f'{name} must be a positive number or "auto", got {value!r}.')
+    sigma, power = settings.sigma, settings.power
+    sigmas = list(sigma) if np.ndim(sigma) == 1 and len(sigma) == dims else [sigma]
+    if sigmas != ["auto"] and not all(_is_number(value) and value > 0 for value in sigmas):
+        raise ValueError(
+            f'sigma must be a positive number or "auto", got {sigma!r}; several label dimensions '
+            "may have one number each."
+        )
+    if power != "auto" and not (_is_number(power) and power >= 0):
+        raise ValueError(f'power must be a positive number or "auto", got {power!r}.')
     kinds = {"likelihood": (LikelihoodName, Likelihood), "prior": (PriorName, Prior)}
     for name, (known, kind) in kinds.items():
         value = getattr(settings, name)
@@ -62,18 +101,27 @@ def trained(
     number of steps.
     """
     inputs, labels, weight = data
+    likelihood, width = loss.likelihood, loss.likelihood.width(labels.shape[1])
+    total = weight.sum().square() / weight.square().sum()  # how many samples of equal weight
+    center, scale = standard(labels.numpy(), weight.numpy())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        sizes = [inputs.shape[1], *settings.hidden, loss.likelihood.width(labels.shape[1])]
+        sizes = [inputs.shape[1], *settings.hidden, width]
         layers = [nn.Linear(*pair).double() for pair in pairwise(sizes)]
-        modules = [module for layer in layers for module in (layer, nn.Tanh())]
-        network = nn.Sequential(*modules[:-1])
+        modules: list[Any] = [each for layer in layers for each in (layer, nn.Tanh())][:-1]
+        divisor = 1.0
+        if isinstance(likelihood, Location | Heteroscedastic):
+            modules.append(Affine(center, scale, width))
+            shape = getattr(likelihood, "shape", likelihood)
+            divisor = float(scale.mean()) ** (1 if isinstance(shape, Laplace) else 2)
+        network = nn.Sequential(*modules)
         if start is not None:
             network.load_state_dict(start.state_dict())
         parameters = [*network.parameters(), *(p for p in loss.parameters() if p.requires_grad)]
         optimizer = torch.optim.LBFGS(
             parameters,
             max_iter=settings.max_iter,
+            tolerance_change=SETTLED,
             history_size=10,
             line_search_fn="strong_wolfe",
         )
@@ -81,7 +129,7 @@ def trained(
         def step() -> Tensor:
             optimizer.zero_grad()
             size = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
-            value = loss(network(inputs), labels, weight) + settings.alpha * size
+            value = loss(network(inputs), labels, weight) / divisor + settings.alpha * size / total
             value.backward()
             return value
 
@@ -91,21 +139,30 @@ def trained(
     return network, optimizer.state[parameters[0]]["n_iter"]
 
 
-def ends(data: Data) -> Tensor:
-    """(2, D): the smallest and the largest label."""
-    return torch.stack(torch.aminmax(data[1], dim=0))
-
-
 def point(raw: Tensor, loss: BalancedLoss, ends: Tensor) -> Tensor:
     """(N, W) -> (N, D) point predictions; balanced ones are clipped to the ends (2, D)."""
     pred = loss.likelihood.decode(raw)
     return pred if isinstance(loss.prior, Flat) else pred.clamp(*ends)
 
 
-def errors(network: nn.Module, loss: BalancedLoss, data: Data, ends: Tensor) -> Tensor:
+def errors(network: nn.Module, loss: BalancedLoss, data: Data, ends: Tensor) -> NDArray:
     """(N, D): prediction minus label."""
     with torch.no_grad():
-        return point(network(data[0]), loss, ends) - data[1]
+        return (point(network(data.inputs), loss, ends) - data.labels).numpy()
+
+
+def spread(likelihood: Likelihood, error: NDArray, weight: NDArray) -> NDArray:
+    """(N, D), (N,) -> (D,): the likelihood's scale of weighted errors."""
+    if isinstance(likelihood, Laplace):
+        return np.average(np.abs(error), axis=0, weights=weight)
+    if isinstance(likelihood, Huber):  # the weighted median
+        found = []
+        for size in np.abs(error).T:
+            order = np.argsort(size)
+            half = np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)
+            found.append(size[order][min(half, len(size) - 1)] / 0.6745)
+        return np.array(found)
+    return np.sqrt(np.average(error**2, axis=0, weights=weight))
 
 
 def quantile(likelihood: Location, coverage: float) -> float:
@@ -121,7 +178,8 @@ def distinct(X: NDArray, labels: NDArray, weight: NDArray) -> tuple[NDArray, NDA
     """
     rows, place = np.unique(np.hstack([X, labels]), axis=0, return_inverse=True)
     total = np.bincount(place.ravel(), weights=weight)
-    rows, total = rows[total > 0], total[total > 0]
+    kept = total > NEGLIGIBLE * total[total > 0].mean()
+    rows, total = rows[kept], total[kept]
     return rows[:, : X.shape[1]].copy(), rows[:, X.shape[1] :].copy(), total
 
 
@@ -136,27 +194,23 @@ def standard(rows: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def held_out(labels: Tensor, fraction: float, seed: int) -> Tensor:
-    """(N,) mask of held-out samples: along the sorted labels, one at random out of each few."""
-    generator = torch.Generator().manual_seed(seed)
-    order = labels[:, 0].argsort(stable=True)
-    block = max(2, round(1 / fraction))
-    held_out = torch.zeros(len(labels), dtype=torch.bool)
-    for rows in order.split(block):
-        if len(rows) == block:
-            held_out[rows[torch.randint(block, (), generator=generator)]] = True
-    return held_out
+    """(N,) mask of held-out samples: this share of them, evenly along the sorted labels."""
+    count, rng = len(labels), np.random.default_rng(seed)
+    share = np.clip(fraction, 2 / count, 1 - 2 / count)
+    ranks = np.floor(share * np.arange(count + 1) + rng.random())
+    mask = np.zeros(count, dtype=bool)
+    mask[np.lexsort((rng.random(count), labels[:, 0].numpy()))] = np.diff(ranks) > 0
+    return torch.from_numpy(mask)
 
 
-def over_ranges(error: Tensor, labels: Tensor, weight: Tensor) -> float:
-    """Return the mean absolute error, averaged over equally wide ranges of the label."""
-    means = []
-    for e, y in zip(error.T.abs(), labels.T.contiguous(), strict=True):
-        place = torch.bucketize(y, edges(y, RANGES)[1:-1])
-        sums, counts = (
-            torch.zeros(RANGES, dtype=e.dtype).index_add(0, place, w) for w in (e * weight, weight)
-        )
-        means.append((sums[counts > 0] / counts[counts > 0]).mean())
-    return float(torch.stack(means).mean())
+def range_weights(labels: NDArray, weight: NDArray, ends: NDArray) -> NDArray:
+    """(N, D), (N,), (2, D) -> (N, D): weights that sum to one in each of RANGES equally wide ranges
+    of each label dimension that has any.
+    """
+    place = (labels - ends[0]) / (ends[1] - ends[0]) * RANGES
+    place = np.clip(place, 0, RANGES - 1).astype(int)
+    totals = [np.bincount(column, weight, RANGES)[column] for column in place.T]
+    return weight[:, None] / np.stack(totals, 1)
 
 
 def edges(labels: Tensor, bins: int) -> Tensor:

@@ -2,17 +2,20 @@
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from losses import BalancedRegressor, Bins, Flat, Gaussian, GaussianMixture, Laplace
+from losses.estimator.training import held_out
 from synthetic.benchmark.problems import Problem, make_splits
 
 
@@ -25,6 +28,9 @@ def line(count: int = 2000) -> tuple[np.ndarray, np.ndarray]:
 def slope(model: BalancedRegressor) -> float:
     ends = model.predict(np.array([[4.0], [6.0]]))
     return float(ends[1] - ends[0]) / 2
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def test_it_keeps_scikit_learns_contract():
@@ -46,7 +52,7 @@ def test_it_keeps_scikit_learns_contract():
 )
 def test_balancing_stretches_the_line(likelihood: str, prior: str, low: float, high: float):
     x, y = line()
-    one = {"hidden": (), "sigma": 1 / y.std(), "power": 1.0, "alpha": 1e-6}
+    one = {"hidden": (), "sigma": 1.0, "power": 1.0, "alpha": 1e-6}
     assert low < slope(BalancedRegressor(likelihood, prior, **one).fit(x, y)) < high
 
 
@@ -54,7 +60,7 @@ def test_sigma_and_power_are_chosen_by_the_balanced_error():
     x, y = line(600)
     model = BalancedRegressor(hidden=(), max_iter=40).fit(x, y)
     plain = BalancedRegressor(hidden=(), prior="flat", power=1.0, max_iter=40).fit(x, y)
-    assert 0 < model.sigma_ < 1.5
+    assert 0 < model.sigma_ < 1.5 * y.std()
     assert model.power_ in (0.0, 0.5, 1.0)
     even = np.linspace(2.5, 7.5, 101)  # test labels that are all as frequent
     errors = [np.abs(m.predict(even[:, None]) - even).mean() for m in (model, plain)]
@@ -99,7 +105,7 @@ def test_interval_of_a_gaussian_is_the_textbooks():
     x, y = line(200)
     model = BalancedRegressor(sigma=0.3, power=1.0, hidden=()).fit(x, y)
     low, high = model.predict_interval(x, coverage=0.95)
-    np.testing.assert_allclose(high - low, 2 * 1.959964 * 0.3 * y.std(), rtol=1e-4)
+    np.testing.assert_allclose(high - low, 2 * 1.959964 * 0.3, rtol=1e-4)
 
 
 def test_several_dimensions_and_a_column_keep_their_shape():
@@ -114,11 +120,14 @@ def test_several_dimensions_and_a_column_keep_their_shape():
 
 def test_instances_of_likelihoods_and_priors_are_taken_and_left_alone():
     x, y = line(300)
-    standard = (y - y.mean()) / y.std()
-    prior, gaussian = GaussianMixture.fit(standard, 1), Gaussian(0.8, learn_sigma=True)
+    y = 1000 + 100 * y
+    prior, gaussian = GaussianMixture.fit(y, 1), Gaussian(80.0, learn_sigma=True)
     model = BalancedRegressor(gaussian, prior, hidden=(), power=1.0).fit(x, y)
-    assert gaussian.sigma.item() == pytest.approx(0.8)
-    assert model.loss_.likelihood.sigma.item() != pytest.approx(0.8)  # learnt
+    assert gaussian.sigma.item() == pytest.approx(80)
+    assert 85 < model.loss_.likelihood.sigma.item() < 115  # learnt, in the labels' unit
+    named = BalancedRegressor(prior="mixture", sigma=100, hidden=(), power=1.0).fit(x, y)
+    given = BalancedRegressor(prior=prior, sigma=100, hidden=(), power=1.0).fit(x, y)
+    np.testing.assert_allclose(given.predict(x), named.predict(x), atol=8)  # four components, one
     assert BalancedRegressor(Laplace(0.5), Flat(), power=1.0).fit(x, y).predict(x).shape == (300,)
 
 
@@ -128,6 +137,77 @@ def test_weights_count():
     plain = BalancedRegressor(sigma=0.5, **options).fit(x, y)
     upper = BalancedRegressor(sigma=0.1, **options).fit(x, y, sample_weight=np.where(y > 5, 1.0, 0))
     assert upper.predict(x).mean() > plain.predict(x).mean()
+
+
+def test_negligible_weights_change_nothing():
+    """30 outliers of weight 1e-9 moved the noise from 3.5 to 409."""
+    x, y = line(300)
+    far, high = np.vstack([x, np.zeros((30, 1))]), np.append(y, np.full(30, 1000.0))
+    weight = np.append(np.ones(300), np.full(30, 1e-9))
+    for likelihood in ("gaussian", "laplace", "huber"):
+        model = BalancedRegressor(likelihood, hidden=(), max_iter=10)
+        expected = clone(model).fit(x, y)
+        found = model.fit(far, high, sample_weight=weight)
+        np.testing.assert_allclose(found.noise_, expected.noise_)
+        np.testing.assert_allclose(found.sigma_, expected.sigma_)
+        np.testing.assert_allclose(found.predict(x), expected.predict(x))
+
+
+def test_sigma_and_noise_count_weights():
+    """Samples of a tenth of the weight have a tenth of the influence on the squared error."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 1))
+    noise = np.where(np.arange(4000) % 2, 1.0, 5.0)
+    y = 10 * x[:, 0] + noise * rng.normal(size=4000)
+    weight = np.where(noise > 1, 0.1, 1.0)
+    model = BalancedRegressor(hidden=(), power=1.0, sigma=1.0, max_iter=30, prior="flat")
+    found = clone(model).set_params(sigma="auto").fit(x, y, sample_weight=weight)
+    expected = np.sqrt((1 * 1 + 0.1 * 25) / 1.1)
+    assert found.noise_ == pytest.approx(expected, rel=0.1)
+    assert found.sigma_ / expected == pytest.approx(1, rel=0.55)  # one of 0.5, 0.75, 1 times
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.2, 0.4, 0.7, 0.9])
+def test_the_given_fraction_is_held_out(fraction: float):
+    labels = torch.arange(500.0)[:, None]
+    mask = held_out(labels, fraction, seed=0)
+    assert mask.double().mean() == pytest.approx(fraction, abs=0.005)
+    halves = [float(half.double().mean()) for half in mask.chunk(2)]
+    assert halves == pytest.approx([fraction] * 2, abs=0.01)  # at each end of the labels
+
+
+def test_many_samples_need_no_smaller_penalty():
+    """The penalty is divided by N: the same rows ten times more densely fit at least as well."""
+    rng = np.random.default_rng(0)
+    errors = []
+    for count in (500, 5000):
+        x = rng.uniform(-3, 3, size=(count, 1))
+        y = 10 * np.sin(2 * x[:, 0])
+        model = BalancedRegressor(prior="flat", sigma=1.0, power=1.0, max_iter=150).fit(x, y)
+        errors.append(np.abs(model.predict(x) - y).mean())
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_a_training_that_is_cut_short_warns():
+    x, y = line(100)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 steps"):
+        BalancedRegressor(sigma=0.5, power=1.0, max_iter=2).fit(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BalancedRegressor(hidden=(), sigma=0.5, power=1.0).fit(x, y)
+
+
+def test_a_search_does_not_prefer_the_plain_loss():
+    """By R^2 the plain loss always wins; `score` gives every range of the label equal weight."""
+    x, y = line(600)
+    model = BalancedRegressor(hidden=(), sigma=0.7, power=1.0)
+    search = GridSearchCV(model, {"prior": ["flat", "bins"]}, cv=3).fit(x, y)
+    assert search.best_params_ == {"prior": "bins"}
+    best = search.best_estimator_
+    assert best.score(x, y) < 1
+    assert best.score(np.repeat(x, 2, 0), np.repeat(y, 2)) == pytest.approx(best.score(x, y))
+    two = clone(model).set_params(prior="mixture", sigma=[0.7, 1.4]).fit(x, np.stack([y, 2 * y], 1))
+    assert two.score(x, np.stack([y, 2 * y], 1)) == pytest.approx(best.score(x, y), abs=0.1)
 
 
 def test_pipelines_searches_and_clones():
@@ -182,9 +262,10 @@ def test_bad_input_is_refused(options: dict, labels, message: str):
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-9, 1e9, 1e300])
 def test_the_unit_does_not_matter(unit: float):
-    model = BalancedRegressor(hidden=(), sigma=0.5, power=1.0, max_iter=5)
-    expected = model.fit(X, Y).predict(X)
-    np.testing.assert_allclose(model.fit(X * unit, Y * unit).predict(X * unit) / unit, expected)
+    options = {"hidden": (), "power": 1.0, "max_iter": 5}
+    expected = BalancedRegressor(sigma=0.2, **options).fit(X, Y).predict(X)
+    model = BalancedRegressor(sigma=0.2 * unit, **options).fit(X * unit, Y * unit)
+    np.testing.assert_allclose(model.predict(X * unit) / unit, expected)
 
 
 def test_one_sample_is_refused_and_twelve_are_enough_to_fit():
