@@ -107,19 +107,22 @@ def predictions(
         random_state=seed,
     )
     plain, posthoc = trees(x, z, test), {}
-    with warnings.catch_warnings(action="ignore"):  # few held-out samples
+    with warnings.catch_warnings(action="ignore"):  # few held-out samples; few iterations
         for name, options in (("post-hoc", {}), ("isotonic", {"method": "isotonic"})):
             curve = Rebalancer(z, criterion="bmae", **options)
             curve.fit(z[held_out] - residual, z[held_out])
             posthoc[f"L2 + {name} (trees)"] = curve(plain)
+        networks = {
+            "L2 (network)": network(prior="flat", sigma=1.0, power=1.0).fit(x, z).predict(test),
+            "Balanced (network)": network().fit(x, z).predict(test),
+        }
     found = {
         "L2 (trees)": plain,
         **posthoc,
         "Inverse (trees)": trees(x, z, test, weight=label_weights(z, edges, clip=(1, len(z)))),
         "DenseWeight (trees)": trees(x, z, test, weight=dense_weights(z)),
         "Balanced (trees)": trees(x, z, test, objective=_balanced(z, sigma, cfg)),
-        "L2 (network)": network(prior="flat", sigma=1.0, power=1.0).fit(x, z).predict(test),
-        "Balanced (network)": network().fit(x, z).predict(test),
+        **networks,
     }
     return {name: pred * scale + center for name, pred in found.items()}, residual * scale
 

@@ -22,7 +22,7 @@ PriorName = Literal["auto", "flat", "bins", "mixture"]
 RANGES = 10  # equally wide ranges of labels, over which errors are averaged
 LARGEST = 1e307  # label whose distance to another one is still a number
 NEGLIGIBLE = 1e-6  # samples with a smaller share of the mean weight are left out
-SETTLED = 1e-6  # change of the loss and of all weights in one step, after which training ends
+SETTLED = 1e-5  # change of the loss in a step that ends the training; smaller to learn a scale
 
 
 class Data(NamedTuple):
@@ -121,7 +121,8 @@ def trained(
         optimizer = torch.optim.LBFGS(
             parameters,
             max_iter=settings.max_iter,
-            tolerance_change=SETTLED,
+            max_eval=2 * settings.max_iter,
+            tolerance_change=SETTLED if len(parameters) == 2 * len(layers) else 1e-9,
             history_size=10,
             line_search_fn="strong_wolfe",
         )
@@ -136,7 +137,9 @@ def trained(
         optimizer.step(step)
     if not all(p.isfinite().all() for p in parameters):
         raise FloatingPointError("The training diverged; use a larger sigma or a larger alpha.")
-    return network, optimizer.state[parameters[0]]["n_iter"]
+    state = optimizer.state[parameters[0]]
+    cut = state["func_evals"] >= 2 * settings.max_iter
+    return network, settings.max_iter if cut else state["n_iter"]
 
 
 def point(raw: Tensor, loss: BalancedLoss, ends: Tensor) -> Tensor:
