@@ -124,7 +124,9 @@ def read_csv(
                 where = f"{csv}, line {reader.line_num}"
                 if "more" in row or None in row.values():
                     raise ValueError(f"{where}: expected {len(header)} cells.")
-                path = _below(row["path"], folders)
+                path = row["path"]
+                if path.startswith("/"):
+                    path = _below(path, folders)
                 _check(where, row["age"], row.get("split"))
                 rows.append(Row(reader.line_num, float(row["age"]), path, row.get("split", "")))
             if not rows:
@@ -138,7 +140,7 @@ def read_csv(
 
 def _below(path: str, folders: Sequence[Path]) -> str:
     """Return an absolute path relative to the first of the folders that it lies below."""
-    for folder in folders if path.startswith("/") else ():
+    for folder in folders:
         if Path(path).is_relative_to(folder):
             return Path(path).relative_to(folder).as_posix()
     return path

@@ -78,13 +78,15 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         raise failed
 
 
-def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """(dotted name, value) of every setting, groups included."""
+    found = []
     for key, value in node.items():
         where = f"{prefix}.{key}" if prefix else str(key)
-        yield where, value
+        found.append((where, value))
         if isinstance(value, Mapping):
-            yield from leaves(value, where)
+            found += leaves(value, where)
+    return found
 
 
 def check_targets(cfg: DictConfig) -> None:
