@@ -230,6 +230,6 @@ def even(widths: Tensor) -> Tensor:
 
 
 def is_single(values: Tensor, apart: Tensor) -> bool:
-    """Return whether float32 moves no value by more than 1e-5 of their least distance `apart`."""
+    """Return whether float32 moves no value by more than 3e-6 of their least distance `apart`."""
     off = (values.double() - values.float().double()).abs().max().item()
-    return off <= 1e-5 * (apart.min().item() if len(apart) else math.inf)
+    return off <= 3e-6 * (apart.min().item() if len(apart) else math.inf)

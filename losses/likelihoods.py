@@ -236,8 +236,8 @@ class Gaussian(Location):
         if pred.shape[-1] == 1:
             logits = torch.addcmul(log_weights, (pred - atoms.mT).square(), -0.5 / sigma.square())
         else:  # |x - a|^2 = |x|^2 + |a|^2 - 2 x.a, centred and in float64, because it cancels
-            middle = double(atoms).mean(0)
-            x, a = ((double(points) - middle) / sigma for points in (pred, atoms))
+            middle, scale = double(atoms).mean(0), double(sigma)
+            x, a = ((double(points) - middle) / scale for points in (pred, atoms))
             half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT
             logits = log_weights - half
         evidence = torch.logsumexp(logits, -1).to(pred)

@@ -25,14 +25,14 @@ def search_losses(cfg: DictConfig) -> None:
             records.write(path, found)
         runs.append(found)
     worst = max(runs, key=lambda run: run["worst"])
-    sums = ("settings", "tables", "far", "cancelled")
+    sums = ("settings", "corners", "tables", "far", "cancelled")
     report = {name: sum(run[name] for run in runs) for name in sums}
     pairs = sum((Counter(run["pairs"]) for run in runs), Counter())
     for name, count in sorted(pairs.items()):
         print(f"{count:6d}  {name}")
     print(
-        "{settings} settings. {tables} read a table, {far} have far samples, in {cancelled} "
-        "gradients cancel.".format_map(report)
+        "{settings} settings, {corners} of them corners. {tables} read a table, {far} have far "
+        "samples, in {cancelled} gradients cancel.".format_map(report)
     )
     print(f"The largest difference is {worst['worst']:.2e} ({worst['where']}).")
     report |= {"worst": worst["worst"], "where": worst["where"], "pairs": dict(pairs)}
