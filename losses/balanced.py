@@ -83,7 +83,7 @@ class BalancedLoss(nn.Module):
         with torch.autocast(pred.device.type, enabled=False):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
             pred, target = self.likelihood.as_rows(pred, target)
-            target, weight = check_samples(pred, target, weight)
+            target, weight = check_samples(pred, target, weight, self.reduction == "mean")
             likelihood: Any = self.likelihood
             if likelihood._parameters and self.training:
                 self.learned_scale.check(self, pred)

@@ -43,9 +43,11 @@ def double(x: Tensor) -> Tensor:
 
 
 def check_samples(
-    pred: Tensor, target: Tensor, weight: Tensor | None
+    pred: Tensor, target: Tensor, weight: Tensor | None, mean: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the labels (N, D) and weights (N,) of predictions (N, W), checked, in their dtype."""
+    """Return the labels (N, D) and weights (N,) of predictions (N, W), checked, in their dtype.
+    Without a mean, all weights may be zero.
+    """
     if target.shape[0] == 0:
         raise ValueError("Expected at least one sample, got an empty batch.")
     if target.requires_grad:
@@ -61,14 +63,16 @@ def check_samples(
     if weight is not None:  # a sample of weight 0 may have no label
         target = target.masked_fill((weight == 0)[:, None] & ~target.isfinite(), 0.0)
     if is_readable(target):
-        check_numbers(target, weight)
+        check_numbers(target, weight, mean)
     elif weight is not None:
         weight = torch.where(weight < 0, math.nan, weight)
     return target, weight
 
 
-def check_numbers(target: Tensor, weight: Tensor | None = None) -> None:
-    """Raise if a label (N, D) is not finite, or a weight (N,) is negative or their sum is zero."""
+def check_numbers(target: Tensor, weight: Tensor | None = None, mean: bool = True) -> None:
+    """Raise if a label (N, D) is not finite, or a weight (N,) is negative or, of a mean, their sum
+    is zero.
+    """
     if not math.isfinite(target.sum().item()) and not torch.isfinite(target).all():
         bad = (~torch.isfinite(target)).flatten(1).any(-1).nonzero()[:, 0].tolist()
         raise ValueError(
@@ -78,7 +82,7 @@ def check_numbers(target: Tensor, weight: Tensor | None = None) -> None:
     if weight is None:
         return
     total, least = weight.sum(dtype=torch.float64).item(), weight.min().item()
-    if not (total > 0 and math.isfinite(total)):
+    if not math.isfinite(total) or total < 0 or (mean and total == 0):
         raise ValueError(f"Weights must sum to a positive number, got {total:g}.")
     if least < 0:
         raise ValueError(f"Weights must not be negative, got {least:g}.")

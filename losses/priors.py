@@ -154,8 +154,7 @@ class Batch(Prior):
 
     Eq. 3.14 sums over the labels where Theorem 1 averages: each label of the batch has p_train(y)
     = 1/K, and the loss keeps that constant. It is the paper's Eq. 3.15, a cross-entropy; without
-    the own label in the sum, it would have no lower bound. Of a single label it is zero; in eval
-    mode, it is then the plain loss.
+    the own label in the sum, it would have no lower bound. Of one label it is zero.
     """
 
     def __init__(self, queue: int = 0, max_atoms: int | None = None):
@@ -165,8 +164,7 @@ class Batch(Prior):
                 f"Expected queue >= 0 and max_atoms >= 2 or None, got {queue} and {max_atoms}."
             )
         self.queue, self.max_atoms, self.earlier = queue, max_atoms, torch.empty(0)
-        self.latest = self.earlier, self.earlier  # the last batch, and the queue before it
-        self.warned = False  # of a batch of one label
+        self.latest, self.warned = (self.earlier,) * 2, False  # last batch, and the queue before it
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         atoms, log_weights, missing = self.atoms(target)
@@ -176,12 +174,14 @@ class Batch(Prior):
                 return evidence
             own = likelihood.log_prob(target.nan_to_num(0.0), pred)
             return torch.where(missing, torch.logaddexp(evidence, own), evidence)
-        if not (self.warned or torch.compiler.is_compiling()):
+        if atoms.shape[0] and not (self.warned or torch.compiler.is_compiling()):
             self.warned = True
-            message = "A batch of one label has no others to compare with: in training its gradient"
-            message += " is zero, in evaluation its loss is the plain one. Use a larger batch, "
-            warnings.warn(message + "drop_last=True, or BMC(queue=1024).", stacklevel=2)
-        if self.training:
+            message = (
+                "A batch of one label has no gradient in training, and the plain loss in eval "
+            )
+            message += "mode. Use a larger batch, drop_last=True, or BMC(queue=1024)."
+            warnings.warn(message, stacklevel=2)
+        if self.training and atoms.shape[0]:
             return likelihood.log_prob(atoms.expand(pred.shape[0], -1), pred)
         return Flat().log_evidence(likelihood, pred, target)
 
@@ -193,7 +193,9 @@ class Batch(Prior):
         labels, missing, readable = target.detach(), None, is_readable(target)
         if readable and (bad := labels[:, 0].isnan()).any():
             labels = labels[~bad]
-        local, labels = labels, gather(labels) if self.training else labels
+        local = labels
+        if self.training and distributed.is_available() and distributed.is_initialized():
+            labels = gather(labels)
         if self.queue:
             labels = self.queued(labels)
         if self.max_atoms is not None and labels.shape[0] > self.max_atoms:
@@ -201,8 +203,9 @@ class Batch(Prior):
         if readable:
             return labels, labels.new_zeros(labels.shape[0]), missing
         bad = labels[:, 0].isnan()
-        log_weights = torch.where(bad, -torch.inf, 0.0).to(labels.dtype)
-        return torch.where(bad[:, None], labels.nanmean(0), labels), log_weights, missing
+        log_weights = torch.where(bad & ~bad.all(), -torch.inf, 0.0).to(labels.dtype)
+        fill = labels.nanmean(0).nan_to_num(0.0)
+        return torch.where(bad[:, None], fill, labels), log_weights, missing
 
     def sampled(self, labels: Tensor, local: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return `max_atoms` of all labels, and whether those of the target (N, D) are missing;

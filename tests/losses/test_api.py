@@ -22,6 +22,7 @@ from losses import (
     Laplace,
     balanced_mse,
     batches,
+    priors,
 )
 from losses.batches import UPDATES
 from tests.losses.pairs import D64, PAIRS, assert_close, batch, evaluate, learns, make, mixture
@@ -129,6 +130,17 @@ def test_a_sample_of_weight_zero_needs_no_label(pair):
         alone = evaluate(loss, pred[seen], target[seen], weight[seen])
         assert_close([value, slope[seen]], alone, CLOSE)
         assert (slope[~seen] == 0).all()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_sum_of_no_samples_is_zero(pair, readable, monkeypatch):
+    if not readable:
+        for module in (batches, priors):
+            monkeypatch.setattr(module, "is_readable", lambda x: False)
+    loss, (pred, target) = make(pair, learn=learns(pair), reduction="sum"), batch(pair, 4)
+    found = evaluate(loss, pred, torch.full_like(target, NAN), torch.zeros(4, dtype=D64))
+    assert all((x == 0).all() for x in found)
 
 
 def train(loss, makers, order: str, accumulate: int = 1) -> list[str]:
