@@ -176,10 +176,8 @@ class Batch(Prior):
             return torch.where(missing, torch.logaddexp(evidence, own), evidence)
         if atoms.shape[0] and not (self.warned or torch.compiler.is_compiling()):
             self.warned = True
-            message = (
-                "A batch of one label has no gradient in training, and the plain loss in eval "
-            )
-            message += "mode. Use a larger batch, drop_last=True, or BMC(queue=1024)."
+            message = "A batch of one label has no gradient in training, in eval mode the plain "
+            message += "loss. Use a larger batch, drop_last=True, or BMC(queue=1024)."
             warnings.warn(message, stacklevel=2)
         if self.training and atoms.shape[0]:
             return likelihood.log_prob(atoms.expand(pred.shape[0], -1), pred)
