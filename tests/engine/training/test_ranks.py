@@ -40,8 +40,10 @@ def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("forked_ranks")
 def test_two_devices_train_as_one(ragged: Path, tmp_path: Path):
-    """BMC gathers labels over ranks; with the backbone frozen, the whole stage 2 must agree."""
-    cfg = config(ragged, tmp_path, "imdb_wiki/bmc", "trainer.epochs=3")
+    """BMC gathers labels over ranks, regularisers also features; with the backbone frozen, the
+    whole stage 2 must agree."""
+    regularizers = ("+regularizer=[conr,srl,dist_loss]", "adapter=4")
+    cfg = config(ragged, tmp_path, "imdb_wiki/bmc", "trainer.epochs=3", *regularizers)
     one = run(cfg)
     single = state(one["folder"])
     prediction = np.load(Path(one["folder"]) / "predictions.npz")["test_pred"]
