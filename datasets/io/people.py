@@ -129,17 +129,13 @@ def check_poses(sets: Mapping[str, People]) -> None:
     if not which and len(without) < len(sets):
         return
     which = which or without
-    reasons = [
-        f"{name}: {sets[name].npz} has no SMPL parameters (pose, shape), and no fits were found at "
-        f"{_listed(sets[name].missing_fits) or 'any path'}."
-        for name in which
-    ]
     advice = f"Download SPIN's static fits (static_fits/{which[0]}_fits.npy)"
     if only := [name for name in sets if name not in without]:
         advice += f", leave the set out (dataset.only=[{','.join(only)}]), or learn from its "
         advice += f"keypoints only (dataset.train.{which[0]}.fits=null)"
-    title = f"No person has a pose in {', '.join(which)}."
-    raise FileNotFoundError("\n".join([title, *reasons, f"{advice}.", pose_table(sets)]))
+    files = ", ".join(str(sets[name].npz) for name in which)
+    title = f"No person has a pose in {', '.join(which)}: no SMPL parameters (pose, shape) in"
+    raise FileNotFoundError(f"{title} {files}, and no fits. {advice}.\n{pose_table(sets)}")
 
 
 def read_names(npz: Names, max_bytes: int = MAX_BYTES) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 
 from models.released import load, read_plain
 from models.resnet import ResNet
+from tests.datasets.io.test_pickles import Program
 
 scalar: Any = np._core.multiarray.scalar  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -70,7 +71,7 @@ OTHERS = {
         "state_dict": {**state, "module.linear.weight": torch.zeros(2, 2048)}
     },
     r"a\.pth: expected a dict with `state_dict`, found \['model'\]": lambda state: {"model": {}},
-    r"a\.pth.*never executed": lambda state: {"state_dict": Reduced(os.system, ("touch trace",))},
+    r"a\.pth.*never executed": lambda state: {"state_dict": Program(os.system, ("touch trace",))},
 }
 
 
@@ -97,36 +98,26 @@ def test_floats_of_numpy_are_read(tmp_path: Path, zipped: bool):
     assert read_plain(tmp_path / "a.pth") == content
 
 
-class Reduced:
-    """Pickled as a call of the given function, and perhaps a state."""
-
-    def __init__(self, *parts: Any):
-        self.parts = parts
-
-    def __reduce__(self):
-        return self.parts
-
-
-OBJECT = Reduced(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 63))
+OBJECT = Program(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 63))
 # An object type that claims to hold plain bytes: NumPy would take them for an address.
-DISGUISED = Reduced(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
-FLOAT = Reduced(np.dtype, ("f8", False, True), (3, "<", None, None, None, -1, -1, 0))
+DISGUISED = Program(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
+FLOAT = Program(np.dtype, ("f8", False, True), (3, "<", None, None, None, -1, -1, 0))
 HOSTILE = {
-    "an object": Reduced(scalar, (OBJECT, [1])),
-    "an address": Reduced(scalar, (DISGUISED, b"\0" * 8)),
-    "fields": Reduced(np.dtype, ([("a", "O")],)),
+    "an object": Program(scalar, (OBJECT, [1])),
+    "an address": Program(scalar, (DISGUISED, b"\0" * 8)),
+    "fields": Program(np.dtype, ([("a", "O")],)),
     "an array": np.arange(3),
     "an object array": np.array([{}], dtype=object),
     "a whole number": np.int64(3),
     "text": np.str_("a"),
-    "too many bytes": Reduced(scalar, (FLOAT, b"\0" * 9)),
-    "no bytes": Reduced(scalar, (FLOAT, 3)),
-    "no type": Reduced(scalar, ("f8", b"\0" * 8)),
-    "a strange state": Reduced(np.dtype, ("f8",), (3, "!", None)),
-    "an attribute": Reduced(getattr, (Reduced(scalar, (FLOAT, b"\0" * 8)), "tofile")),
-    "a function of NumPy": Reduced(np.load, ("a.npy",)),
-    "a memory map": Reduced(np.memmap, ("a", "u1", "w+", 0, (1,))),
-    "an import": Reduced(__import__, ("os",)),
+    "too many bytes": Program(scalar, (FLOAT, b"\0" * 9)),
+    "no bytes": Program(scalar, (FLOAT, 3)),
+    "no type": Program(scalar, ("f8", b"\0" * 8)),
+    "a strange state": Program(np.dtype, ("f8",), (3, "!", None)),
+    "an attribute": Program(getattr, (Program(scalar, (FLOAT, b"\0" * 8)), "tofile")),
+    "a function of NumPy": Program(np.load, ("a.npy",)),
+    "a memory map": Program(np.memmap, ("a", "u1", "w+", 0, (1,))),
+    "an import": Program(__import__, ("os",)),
 }
 
 

@@ -12,6 +12,7 @@ from scipy.sparse import csc_matrix
 
 from models.smpl_pickle import read_pickle
 from synthetic.mini.body import smpl_arrays
+from tests.datasets.io.test_pickles import Program
 
 
 def write_like_chumpy(path: Path, **changes) -> dict[str, np.ndarray]:
@@ -49,13 +50,9 @@ def test_arrays_come_out_as_they_went_in(tmp_path: Path, full_size):
         np.testing.assert_array_equal(made[key], arrays[key])
 
 
-class Malicious:
-    def __reduce__(self):
-        return (os.system, ("touch trace",))
-
-
+EVIL = Program(os.system, ("touch trace",))
 OTHERS = {
-    r"system.*Nothing of it was executed": pickle.dumps({"v_template": Malicious()}),
+    r"system.*Nothing of it was executed": pickle.dumps({"v_template": EVIL}),
     "expected one of SMPL's pickles": pickle.dumps({"f": np.zeros(9)})[:20],
     "v_template is not an array of numbers": pickle.dumps({"v_template": "text"}),
     "expected the arrays v_template": pickle.dumps([1]),
@@ -73,20 +70,13 @@ def test_other_files(message: str, tmp_path: Path, full_size, monkeypatch: pytes
         read_pickle(Path("a.pkl"))
 
 
-class Addressed:
-    """An array whose items NumPy would take from addresses in the file."""
-
-    def __reduce__(self):
-        function, arguments, state = np.zeros(4, object).__reduce__()  # pyright: ignore
-        return function, arguments, (*state[:4], b"\x41" * 32)
+FUNCTION, ARGUMENTS, STATE = np.zeros(4, object).__reduce__()  # pyright: ignore
+# An array and a scalar whose items NumPy would take from addresses in the file.
+ARRAY = Program(FUNCTION, ARGUMENTS, (*STATE[:4], b"\x41" * 32))
+SCALAR = Program(np.float64(0).__reduce__()[0], (np.dtype(object), b"\x41" * 8))
 
 
-class Scalar:
-    def __reduce__(self):
-        return np.float64(0).__reduce__()[0], (np.dtype(object), b"\x41" * 8)
-
-
-@pytest.mark.parametrize("item", [Addressed(), Scalar()], ids=["array", "scalar"])
+@pytest.mark.parametrize("item", [ARRAY, SCALAR], ids=["array", "scalar"])
 @pytest.mark.parametrize("key", ["v_template", "J_regressor"])
 def test_objects_at_addresses_are_refused(item: object, key: str, tmp_path: Path):
     """NumPy's constructors would end the process with a segmentation fault."""

@@ -39,8 +39,8 @@ def test_a_set_without_poses_is_told_before_training(data: Path, tmp_path: Path)
     with pytest.raises(FileNotFoundError, match="No person has a pose in h36m") as error:
         run(config(data, tmp_path, "ihmr/spin"))
     told = str(error.value)
-    assert f"{data}/ihmr/h36m_train.npz has no SMPL parameters (pose, shape)" in told
-    assert f"no fits were found at {data}/ihmr/static_fits/h36m_fits.npy" in told
+    assert f"no SMPL parameters (pose, shape) in {data}/ihmr/h36m_train.npz, and no fits" in told
+    assert f"no fits at {data}/ihmr/static_fits/h36m_fits.npy" in told
     assert "dataset.only=[coco]" in told
     assert "dataset.train.h36m.fits=null" in told
     lines = [line.split()[:5] for line in told.splitlines()]

@@ -54,7 +54,7 @@ def test_arrays_of_numbers(kind: str, protocol: int):
 
 
 class Program:
-    """Pickled, it is a call, with a state if there is one."""
+    """Pickled, it is a call of a function, with a state if there is one."""
 
     def __init__(self, *parts):
         self.parts = parts
