@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import itertools
 import os
 import secrets
@@ -107,30 +108,23 @@ def locate(
     which is faster than 190,000 single checks.
     """
     root = root.resolve() if inside else root
-    listings: dict[Path, dict[str, bool]] = {}
+    listing = functools.cache(_links)
+    within = functools.cache(lambda path: path.resolve().is_relative_to(root))
     files = [root / path for path in paths]
     for index, file in enumerate(files):
-        if file.parent not in listings:
-            listings[file.parent] = _listing(file.parent, root)
-        found = listings[file.parent].get(file.name)
-        if found is None:
+        linked = listing(file.parent).get(file.name)
+        if linked is None:
             advice = f"Unpack the files below {root}, or remove the row from the CSV."
             raise FileNotFoundError(f"{where(index)}: no such file {file}. {advice}")
-        if inside and not found:
+        if inside and not within(file if linked else file.parent):
             link = f"{paths[index]!r} is a link that leaves the data folder {root}"
             raise ValueError(f"{where(index)}: {link}. Set root to the folder of the images.")
     return files
 
 
-def _listing(folder: Path, root: Path) -> dict[str, bool]:
-    """Return {name: whether it lies inside root, links followed} for the files of a folder."""
+def _links(folder: Path) -> dict[str, bool]:
+    """Return {name: whether it is a link} for the files of a folder."""
     if not folder.is_dir():
         return {}
-    inside = folder.resolve().is_relative_to(root)
     with os.scandir(folder) as entries:
-        return {
-            entry.name: inside
-            and (not entry.is_symlink() or Path(entry.path).resolve().is_relative_to(root))
-            for entry in entries
-            if entry.is_file()
-        }
+        return {entry.name: entry.is_symlink() for entry in entries if entry.is_file()}
