@@ -14,7 +14,7 @@ PAGES = {
 REFERENCE = {
     "losses": (
         *("balanced", "likelihoods", "robust", "heteroscedastic", "categorical", "structured"),
-        *("priors", "mixture", "reweight", "boosting", "estimator", "diagnosis"),
+        *("priors", "mixture", "reweight", "boosting", "estimator", "diagnosis", "posthoc"),
     ),
     "metrics": ("report", "balanced", "predictions", "similarity", "errors", "classes"),
     "regularizers": (

@@ -108,8 +108,9 @@ def predictions(
     )
     plain, posthoc = trees(x, z, test), {}
     with warnings.catch_warnings(action="ignore"):  # few held-out samples; few iterations
-        for name, options in (("post-hoc", {}), ("isotonic", {"method": "isotonic"})):
-            curve = Rebalancer(z, criterion="bmae", **options)
+        methods: dict[str, Any] = {"post-hoc": "theorem", "isotonic": "isotonic"}
+        for name, method in methods.items():
+            curve = Rebalancer(z, method=method, criterion="bmae")
             curve.fit(z[held_out] - residual, z[held_out])
             posthoc[f"L2 + {name} (trees)"] = curve(plain)
         networks = {
