@@ -106,24 +106,20 @@ def predictions(
         max_iter=cfg.network.iterations,
         random_state=seed,
     )
-    plain, posthoc = trees(x, z, test), {}
+    plain, held = trees(x, z, test), (z[held_out] - residual, z[held_out])
     with warnings.catch_warnings(action="ignore"):  # few held-out samples; few iterations
-        methods: dict[str, Any] = {"post-hoc": "theorem", "isotonic": "isotonic"}
-        for name, method in methods.items():
-            curve = Rebalancer(z, method=method, criterion="bmae")
-            curve.fit(z[held_out] - residual, z[held_out])
-            posthoc[f"L2 + {name} (trees)"] = curve(plain)
-        networks = {
+        others = {
+            "L2 + post-hoc (trees)": Rebalancer(z, criterion="bmae").fit(*held)(plain),
+            "L2 + isotonic (trees)": Rebalancer(z, method="isotonic").fit(*held)(plain),
             "L2 (network)": network(prior="flat", sigma=1.0, power=1.0).fit(x, z).predict(test),
             "Balanced (network)": network().fit(x, z).predict(test),
         }
     found = {
         "L2 (trees)": plain,
-        **posthoc,
         "Inverse (trees)": trees(x, z, test, weight=label_weights(z, edges, clip=(1, len(z)))),
         "DenseWeight (trees)": trees(x, z, test, weight=dense_weights(z)),
         "Balanced (trees)": trees(x, z, test, objective=_balanced(z, sigma, cfg)),
-        **networks,
+        **others,
     }
     return {name: pred * scale + center for name, pred in found.items()}, residual * scale
 
