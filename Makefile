@@ -29,7 +29,7 @@ test-minimum:
 	$(MINIMUM) -m uv pip install --quiet --resolution lowest-direct --editable ".[metrics,boosting]" \
 		$$(grep -E '^(pytest|hypothesis)==' requirements.txt)
 	OMP_NUM_THREADS=1 $(MINIMUM) -m pytest tests/losses tests/metrics -W default \
-		--ignore tests/losses/test_fast.py --ignore tests/losses/test_table.py
+		--ignore tests/losses/fast
 
 docs:
 	test -x outputs/docs/bin/python || $(PYTHON) -m venv outputs/docs

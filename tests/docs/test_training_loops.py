@@ -1,5 +1,5 @@
-"""Every training loop of docs/training_loops.md runs, and trains sigma; tests/losses/test_ranks.py
-runs that of DDP."""
+"""Every training loop of docs/training_loops.md runs, and trains sigma. That of DDP is run by
+tests/losses/calls/test_ranks.py."""
 
 import importlib
 import re

@@ -17,7 +17,7 @@ from tests import process
 from tests.docs.test_training_loops import run
 from tests.losses.pairs import D64, assert_close
 
-PAGE = Path(__file__).parents[2] / "docs" / "losses.md"
+PAGE = Path(__file__).parents[3] / "docs" / "losses.md"
 SPLITS = {"8 and 2": (slice(0, 8), slice(8, 10)), "5 and 5": (slice(0, 5), slice(5, 10))}
 S = torch.tensor(0.9, dtype=D64)
 LOSSES = {  # name and label dimensions
