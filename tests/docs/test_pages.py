@@ -79,3 +79,8 @@ def test_the_tutorial_runs_and_its_text_is_true(capsys: pytest.CaptureFixture):
     for method in ("BMC", "GAI", "BNI", "estimator"):
         assert results[method]["balanced MAE"] < results["MSE"]["balanced MAE"]
         assert results[method]["MAE"] > results["MSE"]["MAE"]  # the price, as its text says
+
+
+def test_every_page_is_in_the_menu_of_the_site():
+    menu = (DOCS.parent / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    assert not [page.name for page in PAGES if f": {page.name}\n" not in menu]
