@@ -65,7 +65,8 @@ class Laplace(Robust):
         weights, mu, s = (double(t) for t in (mixture.weights, mixture.means, mixture.covariances))
         mu, s, b = mu[:, 0], s[:, 0, 0].sqrt(), double(self.scale_for(pred))
         x = self.held(double(pred), (mu - WIDTH * s).amin(), (mu + WIDTH * s).amax())
-        sides = torch.logaddexp(_log_half(x - mu, s, b), _log_half(mu - x, s, b))  # (N, K)
+        sides = torch.stack([_log_half(x - mu, s, b), _log_half(mu - x, s, b)])
+        sides = torch.logsumexp(sides, 0)  # (N, K); the second derivative of logaddexp overflows
         return (torch.logsumexp(weights.log() + sides, -1) - torch.log(4 * b)).to(pred.dtype)
 
 

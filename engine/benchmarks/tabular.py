@@ -6,6 +6,7 @@ N: samples; M: methods; S: sets. `cfg` is configs/tabular.yaml.
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +126,7 @@ def predictions(
 
 
 def _trees(
-    x: NDArray,
-    y: NDArray,
-    test: NDArray,
-    seed: int,
-    cfg: DictConfig,
-    weight: NDArray | None = None,
-    **options: Any,
+    x: NDArray, y: NDArray, test: NDArray, seed: int, cfg: DictConfig, weight: Any = None, **options
 ) -> NDArray:
     from lightgbm import LGBMRegressor
 
@@ -150,8 +145,7 @@ def _trees(
 
 def _balanced(z: NDArray, sigma: float, cfg: DictConfig) -> Any:
     components = min(cfg.balanced.components, len(np.unique(z)))
-    with warnings.catch_warnings():  # a mixture that has not converged is still a valid prior
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):  # an unconverged mixture is still a valid prior
         prior = GaussianMixture.fit(z, components, regularisation=1e-3)
     return objective(Gaussian(sigma), prior, learning_rate=cfg.trees.learning_rate)
 
@@ -220,12 +214,10 @@ def foresight(gains: Any) -> dict[str, dict[str, float | None]]:
     None for fewer than three sets or constant values.
     """
     out: dict[str, dict[str, float | None]] = {ours: {} for ours in PAIRS}
-    for ours, found in out.items():
-        for name in PREDICTORS:
-            found[name] = found[f"{name}_p"] = None
-            if len(gains) >= 3 and gains[name].nunique() > 1 and gains[ours].nunique() > 1:
-                result: Any = spearmanr(gains[name], gains[ours])
-                found[name], found[f"{name}_p"] = float(result.statistic), float(result.pvalue)
+    for (ours, found), name in product(out.items(), PREDICTORS):
+        enough = len(gains) >= 3 and gains[name].nunique() > 1 and gains[ours].nunique() > 1
+        result: Any = spearmanr(gains[name], gains[ours]) if enough else (None, None)
+        found[name], found[f"{name}_p"] = (None if r is None else float(r) for r in result)
     return out
 
 

@@ -80,6 +80,14 @@ def test_a_curve_that_is_read_says_what_the_sum_says(pair, monkeypatch: pytest.M
     np.testing.assert_allclose(read, exact, rtol=1e-10, atol=1e-10)
 
 
+def test_laplace_noise_and_narrow_components_far_apart():
+    y = np.repeat([0.0, 30.0, 75.0], 20) + np.linspace(-2, 2, 60)
+    prior = GaussianMixture(np.ones(3), [[0.0], [30.0], [75.0]], np.full((3, 1, 1), 2.0))
+    grad, hess = objective(Laplace(16.0), prior)(y, y + 0.5)
+    assert np.isfinite(grad).all()
+    assert (hess > 0).all()
+
+
 def test_the_second_derivative_can_be_negative_and_the_bound_is_not():
     labels, pred = rows()
     pair = Huber(0.5, delta=0.5), Bins(np.array([-4.0, 4.0]), np.ones(2))
