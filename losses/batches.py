@@ -60,7 +60,8 @@ def check_samples(
     if weight is not None and weight.shape != target.shape[:1]:
         raise ValueError(f"Expected weight (N,) = ({len(target)},), got {tuple(weight.shape)}.")
     target, weight = target.to(pred.dtype), None if weight is None else weight.to(pred.dtype)
-    if weight is not None:  # a sample of weight 0 may have no label
+    if weight is not None and not (is_readable(target) and math.isfinite(target.sum().item())):
+        # a sample of weight 0 may have no label
         target = target.masked_fill((weight == 0)[:, None] & ~target.isfinite(), 0.0)
     if is_readable(target):
         check_numbers(target, weight, mean)
@@ -164,7 +165,7 @@ class LearnedScale:
         """Warn if the model of these predictions was updated, and the scale never was."""
         if torch.compiler.is_compiling() or is_transformed() or not pred.requires_grad:
             return
-        name, scale = next(iter(loss.likelihood.named_parameters()))
+        name, scale = next(iter(loss.likelihood._parameters.items()))
         if not scale.requires_grad:
             return
         if id(scale) not in self.averaged:  # a copy, or a parameter that was replaced
