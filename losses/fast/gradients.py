@@ -63,10 +63,8 @@ def gradients(
         v, log_w = v / sigma**2, weights.to(pred.dtype).log()
     else:
         (c, log_w, *_), v = prior.atoms(target), None
-    log_w, middle = (
-        log_w.to(pred.dtype),
-        double(c).mean(0),
-    )  # centred before the division: labels may be far from zero
+    log_w = log_w.to(pred.dtype)
+    middle = double(c).mean(0)  # centred before the division: labels may be far from zero
     x, c = ((double(points) - middle) / double(sigma) for points in (pred, c))
     if v is None and (near or dims > 1):
         given = (x.to(pred.dtype), c.to(pred.dtype)) if near else (x, c)
