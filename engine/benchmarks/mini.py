@@ -32,7 +32,10 @@ def generate(cfg: DictConfig) -> None:
             shares[i] = 1.0 if share is None else share
             bar.update(int(100 * sum(shares) / len(shares)) - bar.n)
 
-        messages = side_by_side(tasks, len(os.sched_getaffinity(0)), advance)
+        if len(tasks) == 1:  # no process has to start
+            messages = [tasks[0](functools.partial(advance, 0))]
+        else:
+            messages = side_by_side(tasks, len(os.sched_getaffinity(0)), advance)
     print("\n".join(messages))
 
 

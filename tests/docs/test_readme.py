@@ -28,7 +28,6 @@ ROWS = {
 CSV = Path("outputs/mini/imdb_wiki/imdb_wiki.csv")
 
 
-@pytest.mark.usefixtures("forked_workers")
 def test_the_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = re.findall(
         r"`python scripts/(\w+)\.py (.*paths=mini.*?)`", (ROOT / "README.md").read_text()
@@ -46,7 +45,6 @@ def test_the_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {path.parents[2].name for path in Path().rglob("metrics.json")} == {"vanilla", "bmc"}
 
 
-@pytest.mark.usefixtures("forked_workers")
 def test_other_mini_data(tmp_path: Path):
     sizes = ["rooms.train=2", "rooms.test=2", "bodies.size=32"]
     sizes.append("bodies.counts={h36m_train:8,coco_2014_train:8,3dpw_test:8}")
