@@ -6,47 +6,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from omegaconf import DictConfig
 
-from datasets.io.arrays import read_npz
 from datasets.io.files import lock
 from engine.cli.settings import leaves
 from engine.runs import folder as runs
 from engine.runs import identity, records
 
 HEAD = ("run", "row", "dataset", "seed", "state", "metric", "differs in")
-SAME = ("paths", "log", "seed", "trust", "resume", "rerun")  # groups that `differs in` leaves out
+IDENTITY = ("files", "images", "code", "stage 1")  # parts of identity.json that a diff shows
+SAME = ("paths", "log", "seed", "resume", "rerun", "commit", *IDENTITY)  # not in the list
 
 
 class Run(NamedTuple):
-    """A run folder: its config as {dotted name: value}, and metrics.json or {}."""
+    """A run folder: its name below the outputs, {dotted name: value} of its settings, commit and
+    data, and the content of metrics.json, if it is finished."""
 
+    name: str
     folder: Path
-    config: dict[str, Any]
+    settings: dict[str, Any]
     result: dict[str, Any]
 
     @property
-    def name(self) -> str:
-        """E.g. imdb_wiki/bmc/laptop/seed0-imdb_wiki_mini-0123456789."""
-        return "/".join((*str(self.config["name"]).split("/"), *self.folder.parts[-2:]))
-
-    @property
     def dataset(self) -> str:
-        return f"{self.config.get('benchmark.dataset')}{self.config.get('paths.suffix') or ''}"
+        return f"{self.settings.get('benchmark.dataset')}{self.settings.get('paths.suffix') or ''}"
 
     @property
     def state(self) -> str:
         """finished, diverged, running, or unfinished: interrupted or failed."""
         if self.result:
             return "diverged" if self.result.get("divergence") else "finished"
+        path = self.folder / "lock"
         try:
-            with (self.folder / "lock").open("rb") as file:
-                lock(file, wait=False)
+            if path.is_file():  # opening a pipe would wait for ever
+                with path.open("rb") as file:
+                    lock(file, wait=False)
         except BlockingIOError:
             return "running"
-        except FileNotFoundError:
-            pass
         return "unfinished"
 
     def value(self, metric: str) -> float | None:
@@ -56,52 +52,41 @@ class Run(NamedTuple):
 def find(outputs: Path, pattern: str = "") -> list[Run]:
     """Return the runs below `outputs` whose names contain `pattern`."""
     found = []
-    for path in sorted(outputs.glob("**/seed*-*/config.yaml")):
-        config = dict(leaves(runs.read_plain_config(path.parent)))
-        result = runs.finished(path.parent) or {}
-        found.append(Run(path.parent, config, result))
-    return [run for run in found if pattern in run.name]
-
-
-def listed(found: Sequence[Run], metric: str | None = None) -> list[tuple[str, ...]]:
-    """Return a line for each run; metric: by default the one that its epoch was selected by."""
-    groups: dict[tuple, list[Run]] = defaultdict(list)
-    for run in found:
-        groups[run.config["name"], run.config["preset"], run.dataset].append(run)
-    lines = []
-    for run in found:
-        group = groups[run.config["name"], run.config["preset"], run.dataset]
-        changed = dict.fromkeys(key for other in group for key in different(run, other))
-        own = [key for key in changed if key.split(".")[0] not in SAME]
-        name = metric or run.config["select.metric"]
-        lines.append(
-            (
-                *(run.name, str(run.config["row"]), run.dataset, str(run.config["seed"])),
-                *(run.state, f"{name} {text(run.value(name))}"),
-                " ".join(f"{key}={run.config.get(key)}" for key in own),
-            )
-        )
-    return lines
+    for folder in sorted(path.parent for path in outputs.glob("**/seed*-*/config.yaml")):
+        name = str(folder.relative_to(outputs))
+        if pattern in name:
+            settings = dict(leaves(runs.read_plain_config(folder)))
+            result, file = runs.finished(folder) or {}, folder / identity.FILE
+            parts = records.read(file, "Remove it.") if file.is_file() else {}
+            settings |= {key: parts.get(key) for key in IDENTITY}
+            settings["commit"] = result.get("meta", {}).get("commit")
+            found.append(Run(name, folder, settings, result))
+    return found
 
 
 def different(one: Run, other: Run) -> dict[str, tuple[Any, Any]]:
     """Return {setting: both values} of the settings that differ."""
-    keys = dict.fromkeys([*one.config, *other.config])
-    pairs = {key: (one.config.get(key), other.config.get(key)) for key in keys}
+    keys = dict.fromkeys([*one.settings, *other.settings])
+    pairs = {key: (one.settings.get(key), other.settings.get(key)) for key in keys}
     return {k: (a, b) for k, (a, b) in pairs.items() if a != b and not isinstance(a or b, dict)}
 
 
-def diff(one: Run, other: Run) -> dict[str, tuple[Any, Any]]:
-    """Return what differs between two runs: settings, commit, code, data and stage 1."""
-    found = different(one, other)
-    commits = [run.result.get("meta", {}).get("commit") for run in (one, other)]
-    parts = []
-    for run in (one, other):
-        path = run.folder / identity.FILE
-        parts.append(records.read(path, "Remove it.") if path.is_file() else {})
-    about = {"commit": tuple(commits)}
-    about |= {k: (parts[0].get(k), parts[1].get(k)) for k in ("files", "images", "code", "stage 1")}
-    return found | {key: (a, b) for key, (a, b) in about.items() if a != b}
+def listed(found: Sequence[Run], metric: str | None = None) -> list[tuple[str, ...]]:
+    """Return a line for each run, with the settings in which runs of the same row, preset and
+    dataset differ; metric: by default the one that selects the epoch."""
+    groups: dict[tuple[str, ...], list[Run]] = defaultdict(list)
+    for run in found:
+        groups[*Path(run.name).parts[:-1], run.dataset].append(run)
+    lines = []
+    for run in found:
+        group = groups[*Path(run.name).parts[:-1], run.dataset]
+        keys = dict.fromkeys(key for other in group for key in different(run, other))
+        own = [key for key in keys if key.split(".")[0] not in SAME]
+        name, about = metric or run.settings["select.metric"], run.settings
+        changes = " ".join(f"{key}={about.get(key)}" for key in own)
+        shown = (str(about["row"]), run.dataset, str(about["seed"]), run.state)
+        lines.append((run.name, *shown, f"{name} {text(run.value(name))}", changes))
+    return lines
 
 
 def compare(
@@ -110,26 +95,23 @@ def compare(
     """Return {metric: difference with both 95% intervals}, as in the tables; each side may have
     several seeds."""
     from engine.tables.columns import column
+    from engine.tables.compare import mean_replicates
     from engine.tables.intervals import difference
 
-    first = ours[0].config
-    benchmark: dict[str, Any] = runs.read_plain_config(ours[0].folder).get("benchmark") or {}
-    names = list(metrics) or list(first["log.show"])
+    names = list(metrics) or list(ours[0].settings["log.show"])
+    replicates = [mean_replicates([run.result for run in row], names) for row in (ours, theirs)]
 
-    def side(of_row: Sequence[Run], name: str) -> Mapping[str, Any]:
-        stored = [run.folder / runs.REPLICATES for run in of_row]
-        arrays = [read_npz(path, advice=runs.AGAIN) for path in stored if path.is_file()]
+    def side(number: int, name: str) -> Mapping[str, Any]:
         values = {
-            (run.config.get("backbone.seed", run.config["seed"]), run.config["seed"]): value
-            for run in of_row
+            (run.settings.get("backbone.seed", run.settings["seed"]), run.settings["seed"]): value
+            for run in (ours, theirs)[number]
             if (value := run.value(name)) is not None
         }
-        known = arrays and len(arrays) == len(of_row) and all(name in one for one in arrays)
-        replicates = np.mean([one[name] for one in arrays], 0) if known else None
-        return {"values": values, "replicates": replicates}
+        return {"values": values, "replicates": replicates[number].get(name)}
 
+    benchmark = ours[0].settings["benchmark"]
     return {
-        name: difference(side(ours, name), side(theirs, name), column(benchmark, name).better)
+        name: difference(side(0, name), side(1, name), column(benchmark, name).better)
         for name in names
     }
 
@@ -151,7 +133,7 @@ def main(cfg: DictConfig) -> None:
         lines = [("removed", run.name, run.state) for run in remove(found, cfg.remove)]
     elif cfg.diff:
         one, other = (select(found, pattern, most=1)[0] for pattern in pair(cfg.diff))
-        lines = [(key, *map(str, values)) for key, values in diff(one, other).items()]
+        lines = [(key, *map(str, values)) for key, values in different(one, other).items()]
     elif cfg.compare:
         ours, theirs = (select(found, pattern) for pattern in pair(cfg.compare))
         lines = [("metric", "difference", "over seeds", "over images", "")]
@@ -179,7 +161,7 @@ def pair(names: Sequence[str]) -> Sequence[str]:
 
 
 def select(found: Sequence[Run], pattern: str, most: int | None = None) -> list[Run]:
-    """Return the finished runs whose names contain the pattern: one, or up to `most`."""
+    """Return the finished runs whose names contain the pattern, from one to `most`."""
     chosen = [run for run in found if pattern in run.name and run.state == "finished"]
     if not chosen:
         raise ValueError(f"{pattern}: no finished run has this in its name; see scripts/runs.py.")

@@ -138,22 +138,6 @@ def test_files_from_the_future(bench: Bench):
     assert all(read_metrics(path.parent) == before for path in bench.outputs.rglob("metrics.json"))
 
 
-def test_all_rows_of_a_table_fail(bench: Bench):
-    (bench.outputs / "imdb_wiki").mkdir(parents=True)
-    (bench.outputs / "imdb_wiki" / "gai").write_text("a file where a folder should be")
-    done = bench.run("table", *table(bench))
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    for word in ("4 of 4 runs", "sigma = 7", "Joint."):
-        assert word in done.stderr
-
-
-@quick
-def test_both_failed_jobs_of_a_sweep_are_named(bench: Bench):
-    done = bench.run("train", "--multirun", *bench.tiny("paths.data=nowhere,neverwhere"))
-    assert_refused(done, "nowhere/imdb_wiki", "neverwhere/imdb_wiki")
-
-
 def test_a_rank_without_samples_to_evaluate(bench: Bench):
     """Two ranks and one test image: the metrics are those of one process."""
     shutil.rmtree(bench.data)

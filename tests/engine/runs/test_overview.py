@@ -1,6 +1,7 @@
 """Runs are listed with what differs, diffed, compared with intervals, and removed."""
 
 import fcntl
+import os
 import shutil
 from pathlib import Path
 
@@ -59,6 +60,9 @@ def test_list(printed, tmp_path: Path):
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert printed("name=seed2")[1][4] == "running"
+    lock.unlink()
+    os.mkfifo(lock)
+    assert printed("name=seed2")[1][4] == "unfinished"
 
 
 def test_diff_and_compare(printed, tmp_path: Path):
