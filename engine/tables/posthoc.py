@@ -44,9 +44,9 @@ def add_rows(
 ) -> None:
     """Fill in the runs of the post-hoc rows: one for each run of the row that they balance."""
     for name, row in rows.items():
-        settings = dict(targets.plain(row.get("posthoc") or {}))
-        if not settings:
+        if not row.get("posthoc"):
             continue
+        settings = {**targets.plain(row["posthoc"]), **(row.get("changes") or {})}  # of a sweep
         source = settings.pop("of")
         if source not in done:
             raise ValueError(f"Row {name!r} balances {source!r}, which is not a row; add it.")

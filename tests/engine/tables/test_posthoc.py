@@ -25,7 +25,10 @@ def test_a_row_is_the_run_with_balanced_predictions(faces: Path, tmp_path: Path,
     cfg = tiny.config(faces, tmp_path, "imdb_wiki/vanilla")
     plain = run(cfg)
     wanted, done = {"Vanilla": [cfg]}, {"Vanilla": [plain], "Balanced": []}
-    rows = {"Vanilla": {}, "Balanced": {"posthoc": {"of": "Vanilla", **settings}}}
+    swept = {key: settings[key] for key in settings if key == "sigma"}  # one value of a sweep
+    others = {key: settings[key] for key in settings if key != "sigma"}
+    row = {"posthoc": {"of": "Vanilla", **others}, "changes": swept}
+    rows = {"Vanilla": {}, "Balanced": row}
     add_rows(rows, wanted, done, ["tests"])
     (found,) = done["Balanced"]
     assert wanted["Balanced"] == [cfg]
