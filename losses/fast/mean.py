@@ -84,7 +84,7 @@ def _compute(
         left = (1 - strength) * 2 * var
         loss = loss + left * math.log(s * math.sqrt(2 * math.pi))
         to_sigma = to_sigma + left / s
-    return loss, to_pred, to_sigma.to(raw.dtype).reshape(raw.shape)
+    return loss.to(pred.dtype), to_pred, to_sigma.to(raw.dtype).reshape(raw.shape)
 
 
 def _sum(rows: Tensor, share: Tensor | float) -> Tensor:

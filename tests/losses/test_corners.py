@@ -38,6 +38,7 @@ def generator(seed: int = 0) -> torch.Generator:
 def off_by(loss, pred: Tensor, target: Tensor) -> float:
     """Largest difference of float32 gradients from float64, relative to the largest gradient."""
     single = evaluate(loss, pred, target)
+    assert all(x.dtype == torch.float32 for x in single)
     exact = evaluate_exactly(loss.double(), pred.double(), target.double())
     pairs = zip(single[1:], exact[1:], strict=True)
     return max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
