@@ -26,7 +26,8 @@ So up to the given learning rate eta no tree increases the training loss. This h
 GaussianMixture and Product priors; for others, L is the largest value at some labels. With several
 outputs, k + f'' and L are row sums of absolute values of the Hessian, because all outputs move at
 once. Laplace's kink has no l'' at r = p - y = 0; in L, k is then 1 / (scale |r|), the curvature of
-the parabola that touches |r| from above.
+the parabola that touches |r| from above. The kinks at the ends of the labels (robust.py) count,
+too.
 
 The loss of the outermost label decreases forever beyond it. Samples that are pushed out of the
 range of the labels get an h that grows as exp(distance / OUTSIDE). That slows them down: they leave
@@ -50,12 +51,12 @@ from ..priors import Prior
 from ..robust import Laplace
 from .checks import check, check_labels, is_real
 from .curvature import curvature_of
+from .line import KINK
 from .start import BalancedBooster
 
 __all__ = ["BalancedBooster", "Objective", "objective"]
 
 OUTSIDE = 0.05  # of the range of the labels
-KINK = 1e-6  # scales: below, Laplace noise is taken as smooth
 
 
 def objective(

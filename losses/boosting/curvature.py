@@ -18,7 +18,7 @@ a vector delta, which is also the gradient of log(share_k / share_j); so both ar
 step, and with them V = sum_k share_k C_k + sum_{k < j} share_k share_j delta delta^T.
 
 With Laplace or Huber noise, f'' <= delta^2 (1 for Laplace), because the slope of a label's energy
-is at most delta.
+is at most delta, apart from a kink at either end of the labels.
 
 N: samples; D: label dimensions; K: components.
 """

@@ -15,7 +15,7 @@ from ..fast.gradients import log_evidence_slopes
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
-from ..robust import Huber
+from ..robust import WIDTH, Huber, Robust
 
 CELLS = 4096  # of the grid
 NODES = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # of a spline that every round uses
@@ -23,6 +23,7 @@ TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline 
 HOPELESS = 1e-4  # more nodes would not help: the likelihood has kinks, or the labels are far apart
 CHUNK = 1 << 20  # numbers held at once
 TIGHT, DIVISIONS = 1.1, 12  # of the grid's bound
+KINK = 1e-4  # scales: below, a kink is taken as smooth
 NOTHING = 1e-25  # total share of the bins that are left out
 
 
@@ -37,13 +38,18 @@ class Line:
         most = steepest(likelihood, prior, 1)
         self.cell = (high - low) / CELLS
         self.most = self._largest(low + self.cell * np.arange(CELLS + 1)) if most is None else most
+        self.ends = _held(prior) if isinstance(likelihood, Robust) else ()
         self.splines = self._splines(low, high)
 
     def at(self, p: NDArray) -> tuple[NDArray, NDArray]:
         return self._exact(p) if self.splines is None else tuple(f(p) for f in self.splines)
 
     def bound(self, p: NDArray, reach: NDArray) -> NDArray:
-        return np.full_like(p, self.most)
+        found = np.full_like(p, self.most)
+        for end in self.ends:  # f' jumps there, by at most `slope`: half of a kink |p - end|
+            slope = np.sqrt(self.most - 1)
+            found += slope / 2 / np.maximum(np.abs(p - end) / self.scale, KINK)
+        return found
 
     def _cell(self, p: NDArray) -> NDArray:
         return np.clip((p - self.low) / self.cell, 0, CELLS - 1).astype(int)
@@ -135,6 +141,16 @@ def steepest(likelihood: Location, prior: Prior, dims: int) -> float | None:
     if isinstance(likelihood, Gaussian):
         return None
     return 1 + dims * (likelihood.delta**2 if isinstance(likelihood, Huber) else 1.0)
+
+
+def _held(prior: Prior) -> tuple[float, ...]:
+    """Return the predictions beyond which robust likelihoods hold the evidence constant."""
+    if isinstance(prior, Bins):
+        return float(prior.centers.min()), float(prior.centers.max())
+    if isinstance(prior, GaussianMixture):
+        mean, width = prior.means[:, 0], WIDTH * prior.covariances[:, 0, 0].sqrt()
+        return float((mean - width).min()), float((mean + width).max())
+    return ()
 
 
 def _family(prior: Prior, scale: float) -> tuple[NDArray, NDArray, NDArray] | None:
