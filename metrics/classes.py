@@ -16,25 +16,11 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from . import report
 from .balanced import BALANCED, RANGES, by_range
 from .errors import Array, paired
 from .groups import SUFFIXES, TAILS, similarity_shots
-from .report import (
-    AGE,
-    DEPTH,
-    MESH,
-    Binned,
-    Measure,
-    Report,
-    as_floats,
-    bin_sums,
-    by_age,
-    by_depth,
-    columns,
-    mesh_averages,
-    mesh_rows,
-    shot_averages,
-)
+from .report import AGE, DEPTH, MESH, Binned, Measure, Report, as_floats
 from .similarity import similarity_averages
 
 
@@ -53,20 +39,21 @@ class BinnedMetrics(Metric):
 
     def update(self, pred: Array, target: Array, mask: Array | None = None) -> None:
         """Add a batch, which may be empty."""
-        self.totals = self.totals + bin_sums(self.kind, pred, target, mask).to(self.totals.device)
+        sums = report.bin_sums(self.kind, pred, target, mask)
+        self.totals = self.totals + sums.to(self.totals.device)
 
     def compute(self) -> Report:
-        return as_floats(shot_averages(self.totals, self.kind), self.totals[0].sum())
+        return as_floats(report.shot_averages(self.totals, self.kind), self.totals[0].sum())
 
     @classmethod
     def names_reported(cls) -> list[str]:
-        return [key for key, *_ in columns(cls.measures)]
+        return [key for key, *_ in report.columns(cls.measures)]
 
     def samples(self, pred: Array, target: Array, mask: Array | None = None) -> Tensor:
-        return bin_sums(self.kind, pred, target, mask, per_sample=True)
+        return report.bin_sums(self.kind, pred, target, mask, per_sample=True)
 
     def resample(self, samples: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        return shot_averages(torch.einsum("rn,nmb->mrb", weights, samples), self.kind)
+        return report.shot_averages(torch.einsum("rn,nmb->mrb", weights, samples), self.kind)
 
 
 class AgeMetrics(BinnedMetrics):
@@ -75,7 +62,7 @@ class AgeMetrics(BinnedMetrics):
     measures = AGE
 
     def __init__(self, train_labels: Array, **kwargs: Any) -> None:
-        super().__init__(by_age(train_labels), **kwargs)
+        super().__init__(report.by_age(train_labels), **kwargs)
 
 
 class DepthMetrics(BinnedMetrics):
@@ -87,7 +74,7 @@ class DepthMetrics(BinnedMetrics):
     measures = DEPTH
 
     def __init__(self, train_labels: Array | None = None, **kwargs: Any) -> None:
-        super().__init__(by_depth(), **kwargs)
+        super().__init__(report.by_depth(), **kwargs)
 
 
 class BalancedMetrics(BinnedMetrics):
@@ -143,10 +130,10 @@ class MeshMetrics(SampleMetrics):
         return [key for name in MESH for key in (name, *(f"b{name}{s}" for s in ("", *tails)))]
 
     def samples(self, errors: Mapping[str, Array], rarity: Array) -> Tensor:
-        return mesh_rows(errors, rarity, self.names)
+        return report.mesh_rows(errors, rarity, self.names)
 
     def resample(self, samples: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        return mesh_averages(samples, self.names, weights)
+        return report.mesh_averages(samples, self.names, weights)
 
 
 class SimilarityMetrics(SampleMetrics):
