@@ -7,7 +7,6 @@ N: samples; D: label dimensions; K: classes or bins; L: training labels.
 
 import copy
 import math
-import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +25,6 @@ from .labels import as_array, as_prior, label_range, tempered
 from .settings import KINDS, Criterion, Method, Point
 
 NODES = 4096  # of the curve
-MOST_SAMPLES, MOST_ROWS = 20_000, 1000  # held-out samples that are used, of D = 1 and of D > 1
 
 
 class Rebalancer(nn.Module):
@@ -128,24 +126,14 @@ class Rebalancer(nn.Module):
             if self.power is None:
                 self.power = logits.choose_power(self.logits, self.log_p, self.criterion, x, y)
             return self
+        if isinstance(self.prior, Flat):
+            return self
         x, y = (a[:, None] if a.ndim == 1 else a for a in (x, y))
         weight = np.ones(len(y)) if sample_weight is None else as_array(sample_weight)
         if labels is not None:
             ends = np.stack([labels.min(0), labels.max(0)]).reshape(2, -1)
             self.ends = torch.from_numpy(ends if self.dims > 1 else ends[:, 0].copy())
-        hopeless = settings.held_out(self, x, y)
-        most = MOST_SAMPLES if self.dims == 1 else MOST_ROWS
-        if len(y) > most:
-            kept = np.random.default_rng(0).permutation(len(y))[:most]
-            x, y, weight = x[kept], y[kept], weight[kept]
-        if hopeless is not None:
-            warnings.warn(
-                f"{hopeless} Balancing cannot help; predictions are left as they are.",
-                stacklevel=2,
-            )
-            self.sigma, self.share = torch.zeros((), dtype=torch.float64), 0.0
-        else:
-            fitting.fit_curves(self, x, y, weight)
+        fitting.fit_curves(self, x, y, weight, settings.held_out(self, x, y))
         self.ready = True
         self._tabulate()
         return self
@@ -161,23 +149,24 @@ class Rebalancer(nn.Module):
                     return values.copy()
                 found = np.interp(values.ravel(), self.x.cpu().numpy(), self.m.cpu().numpy())
                 return found.reshape(values.shape).astype(values.dtype, copy=False)
-            return self.forward(torch.from_numpy(values), sigma).numpy()
+            return self.forward(torch.tensor(values), sigma).numpy()
         if self.logits is not None:
             dial = self.strength * (1.0 if self.power is None else self.power)
             return logits.decoded(self.logits, self.log_p, dial, pred)
-        values = pred.to(torch.promote_types(pred.dtype, torch.float32)).to(self.sigma.dtype)
+        dtype = pred.dtype if pred.is_floating_point() else torch.float32
+        values = pred.to(self.sigma.dtype)
         settings.check_values(
             self, values, not is_readable(values) or bool(values.isfinite().all())
         )
         if self.changes_nothing:
-            return pred.clone()
+            return pred.to(dtype, copy=True)
         if sigma is not None or self.dims > 1:
-            return self._solved(values, sigma).to(pred.dtype)
+            return self._solved(values, sigma).to(dtype)
         x, m = self.x, self.m
         inside = values.clamp(x[0], x[-1])
         k = torch.searchsorted(x, inside.detach().contiguous()).clamp(1, len(x) - 1)
         slope = (m[1:] - m[:-1]) / (x[1:] - x[:-1])
-        return (m[k - 1] + (inside - x[k - 1]) * slope[k - 1]).to(pred.dtype)
+        return (m[k - 1] + (inside - x[k - 1]) * slope[k - 1]).to(dtype)
 
     def plain(self, m: ArrayLike) -> NDArray:
         """T: the plain predictions whose balanced ones are m, for labels of one dimension."""
@@ -218,6 +207,7 @@ class Rebalancer(nn.Module):
             self.log_p = logits.frequencies(self.logits, self.prior)
             return
         self.prior = as_prior(given)
+        self.without_noise = isinstance(self.prior, Flat)
         if not isinstance(given, Prior) and not hasattr(given, "dataset"):
             labels = as_array(given)
             self.labels = len(np.unique(labels)) > labels.size / 2  # samples of a density

@@ -10,6 +10,7 @@ may have another label distribution than training (a balanced one, for example).
 N: held-out samples.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ COARSE = 256  # nodes of the curve while sigma is chosen
 SIGMAS = np.geomspace(0.02, 5, 25)  # tried, in standard deviations of the labels
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the isotonic curve in a blend
 FOLDS = 5
+MOST_SAMPLES, MOST_ROWS = 20_000, 1000  # held-out samples that are used, of D = 1 and of D > 1
 
 
 def ranges(labels: NDArray) -> NDArray:
@@ -124,8 +126,23 @@ def isotonic(
     return (x, m) if len(x) > 1 else (np.array([x[0], x[0] + 1]), np.repeat(m, 2))
 
 
-def fit_curves(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> None:
-    """Set sigma, unless given, the isotonic nodes and their share, on held-out data (n, D)."""
+def fit_curves(
+    r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray, hopeless: str | None
+) -> None:
+    """Set sigma, unless given, the isotonic nodes and their share, on held-out data (N, D).
+
+    hopeless: why balancing cannot help; then the predictions are left as they are.
+    """
+    if hopeless is not None:
+        warnings.warn(
+            f"{hopeless} Balancing cannot help; predictions are left as they are.", stacklevel=3
+        )
+        r.sigma, r.share = torch.zeros((), dtype=torch.float64), 0.0
+        return
+    most = MOST_SAMPLES if r.dims == 1 else MOST_ROWS
+    if len(y) > most:
+        kept = np.random.default_rng(0).permutation(len(y))[:most]
+        x, y, weight = x[kept], y[kept], weight[kept]
     if r.method != "isotonic" and not r.given:
         r.sigma = torch.tensor(choose_sigma(r, x, y, weight), dtype=torch.float64)
     if r.method == "theorem":

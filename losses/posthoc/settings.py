@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..batches import is_readable
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
-from ..priors import Bins, Flat, Prior
+from ..priors import Bins, Prior
 from ..robust import Huber, Laplace
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def check_values(r: "Rebalancer", values: Any, finite: bool) -> None:
         raise RuntimeError("Rebalancer has no sigma yet; call fit, or give sigma and a prior.")
     if not finite:
         raise ValueError("Predictions must be finite; some are NaN or infinite.")
-    if r.bound is not None and r.dims == 1 and len(r.x) and np.prod(values.shape):
+    readable = not isinstance(values, Tensor) or is_readable(values)
+    if r.bound is not None and readable and r.dims == 1 and len(r.x) and np.prod(values.shape):
         low, high = float(r.x[0]), float(r.x[-1])
         refuse(r, float(values.min()) < low or float(values.max()) > high)
 
@@ -85,7 +87,7 @@ def held_out(r: "Rebalancer", pred: NDArray, target: NDArray) -> str | None:
             "Expected pred and target of one shape (N,) or (N, D) with N >= 2, got "
             f"{pred.shape} and {target.shape}."
         )
-    if r.dims != target.shape[1] and not isinstance(r.prior, Flat):
+    if r.dims != target.shape[1]:
         raise ValueError(
             f"The prior has {r.dims} dimensions, the labels have {target.shape[1]}; give a "
             "GaussianMixture of as many dimensions, or one Rebalancer per dimension."

@@ -90,6 +90,8 @@ def test_limits():
     x = np.linspace(-1, 3, 20)
     for r in (
         Rebalancer(Flat(), 2.0),
+        Rebalancer(Flat()),
+        Rebalancer(Flat()).fit(x, x),
         Rebalancer(MIXTURE, 0.0),
         Rebalancer(MIXTURE, 1.0, strength=0.0),
         Rebalancer(BINS, 0.5, power=0.0),
@@ -279,6 +281,11 @@ def test_is_a_module():
     maps = torch.rand(2, 1, 4, 4)
     assert Rebalancer(BINS, 1.0)(maps).shape == maps.shape
     assert copy.deepcopy(r)(x).shape == x.shape
+    whole = torch.arange(4)  # integers become floats
+    torch.testing.assert_close(Rebalancer(BINS, 1.0)(whole), Rebalancer(BINS, 1.0)(whole.float()))
+    bounded, x = Rebalancer(BINS, 0.5, bound=1.0), torch.linspace(-1, 4, 9).double()
+    exported = torch.export.export(bounded, (x,), strict=False).module()
+    torch.testing.assert_close(exported(x), bounded(x))
 
 
 def test_results_stay_in_the_label_range():
