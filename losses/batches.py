@@ -166,7 +166,7 @@ class LearnedScale:
         if torch.compiler.is_compiling() or is_transformed() or not pred.requires_grad:
             return
         name, scale = next(iter(loss.likelihood._parameters.items()))
-        if not scale.requires_grad:
+        if not (scale.requires_grad and scale.is_leaf):
             return
         if id(scale) not in self.averaged:  # a copy, or a parameter that was replaced
             self.average_gradients(loss)
@@ -198,7 +198,7 @@ class LearnedScale:
 
 def _gradient_version(parameter: Tensor) -> int:
     """Return how often a gradient was added to since it was last cleared, -1 without one."""
-    return -1 if parameter.grad is None else parameter.grad._version
+    return -1 if not parameter.is_leaf or parameter.grad is None else parameter.grad._version
 
 
 def nearest_parameter(pred: Tensor) -> Tensor:
