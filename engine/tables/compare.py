@@ -37,19 +37,21 @@ def group_of(override: str) -> str:
 
 
 def expanded(rows: Mapping[str, Any]) -> dict[str, DictConfig]:
-    """Return the rows of a table, a sweep as one row for each of its values."""
+    """Return the rows of a table, a sweep as one row for each of its values. Rows that are expanded
+    already stay as they are."""
     found: dict[str, DictConfig] = {}
+    done = {"sweep": None, "choose": None}
     for name, row in rows.items():
         sweep, choose = row.get("sweep") or {}, row.get("choose")
         if "choose" in sweep:
             choose = {**sweep["choose"], "key": sweep["key"], "among": sweep["among"]}
         if choose or not sweep:
-            changes = {"choose": choose} if choose else {}
-            found[name] = OmegaConf.create({**row, "changes": changes})
+            changes = {"choose": choose} if choose else row.get("changes") or {}
+            found[name] = OmegaConf.create({**row, **done, "changes": changes})
         for value in sweep.get("among", ()):
             label = sweep.get("label", "{row} {value}").format(row=name, value=value)
             own = {"changes": {sweep["key"]: value}, "curve": name, "knob": value}
-            found[label] = OmegaConf.create({**row, **own})
+            found[label] = OmegaConf.create({**row, **done, **own})
     return found
 
 

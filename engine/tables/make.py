@@ -89,19 +89,27 @@ def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str
 
 
 def select_rows(cfg: DictConfig) -> None:
-    """Apply `rows`, `without` and `add` to the table and its extras."""
-    table, added = targets.plain(cfg.table), targets.plain(cfg.add) if cfg.add else {}
-    known = [*table["rows"], *(table.get("extras") or {})]
+    """Apply `rows`, `without` and `add` to the table and its extras. The name of a sweep stands for
+    all of its values."""
+    added = targets.plain(cfg.add) if cfg.add else {}
+    if cfg.rows is None and not cfg.without and not added:
+        return
+    sections = {name: cfg.table.get(name) or {} for name in ("rows", "extras")}
+    found = {name: expanded(rows) for name, rows in sections.items()}
+    named = [name for rows in (*sections.values(), *found.values()) for name in rows]
+    known = list(dict.fromkeys(map(str, named)))
     if twice := [name for name in added if name in known]:
         raise ValueError(f"add: the table has a row {twice[0]} already; choose another name.")
     for setting in ("rows", "without"):
         if unknown := [name for name in cfg[setting] or [] if name not in known]:
             names = ", ".join(map(repr, unknown))
             raise ValueError(f"{setting}: unknown {names}; choose from {', '.join(known)}.")
-    for section in ("rows", "extras"):
-        rows = table.get(section) or {}
-        names = [n for n in rows if n not in cfg.without and (cfg.rows is None or n in cfg.rows)]
-        kept = {name: rows[name] for name in names}
+    for section, rows in found.items():
+        kept = {}
+        for name, row in rows.items():
+            names = {name, row.get("curve")}
+            if not names & set(cfg.without) and (cfg.rows is None or names & set(cfg.rows)):
+                kept[name] = row
         if section == "rows":
             kept |= {n: {"experiment": r} if isinstance(r, str) else r for n, r in added.items()}
         OmegaConf.update(cfg, f"table.{section}", kept, merge=False, force_add=True)

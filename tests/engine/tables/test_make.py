@@ -7,6 +7,7 @@ import pytest
 
 from engine.runs.run import composed
 from engine.tables import make
+from engine.tables.compare import expanded
 from engine.tables.table import cell
 from engine.tables.tradeoff import areas
 from scripts.table import without
@@ -67,8 +68,12 @@ def test_a_table_is_written_with_the_papers_numbers(
         (["rows=[RRT+LDS,Balanced L1]"], ["RRT+LDS", "Balanced L1"]),
         (["rows=[RRT,BMC]", "add={Mine:imdb_wiki/gai}"], ["RRT", "BMC", "Mine"]),
         (
-            ["~table.rows.RRT+LDS", "~table.rows.Balanced L1", "~table.rows.GAI", "rows=null"],
-            ["Vanilla", "RRT", "BMC", "BNI", "Histogram"],
+            [
+                "~table.rows.RRT+LDS",
+                "rows=[RRT,RRT+LDS,GAI,Balanced L1]",
+                "~table.rows.Balanced L1",
+            ],
+            ["RRT", "GAI"],
         ),
     ],
 )
@@ -78,6 +83,23 @@ def test_rows_are_selected_removed_and_added_by_name(words: list[str], rows: lis
     assert list(cfg.table.rows) == rows
     if "Mine" in rows:
         assert cfg.table.rows.Mine == {"experiment": "imdb_wiki/gai"}
+
+
+@pytest.mark.parametrize(
+    ("word", "rows"),
+    [
+        ("~table.rows.K=1", ["K=2", "K=4", "K=128"]),
+        ("rows=['K=4','K=1']", ["K=1", "K=4"]),
+        ("rows=[K]", ["K=1", "K=2", "K=4", "K=128"]),
+    ],
+)
+def test_values_of_a_sweep_are_rows(word: str, rows: list[str]):
+    cfg = composed("table", ["table=imdb_wiki_gmm", *without([word])])
+    make.select_rows(cfg)
+    assert list(cfg.table.rows) == rows
+    again = expanded(cfg.table.rows)
+    assert list(again) == rows
+    assert again[rows[0]].changes == {"components": int(rows[0][2:])}
 
 
 def test_overrides_for_the_runs_are_passed_on():
