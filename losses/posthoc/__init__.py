@@ -155,15 +155,13 @@ class Rebalancer(nn.Module):
             return logits.decoded(self.logits, self.log_p, dial, pred)
         dtype = pred.dtype if pred.is_floating_point() else torch.float32
         values = pred.to(self.sigma.dtype)
-        settings.check_values(
-            self, values, not is_readable(values) or bool(values.isfinite().all())
-        )
+        finite = not is_readable(values) or bool(values.isfinite().all())
+        settings.check_values(self, values, finite)
         if self.changes_nothing:
             return pred.to(dtype, copy=True)
         if sigma is not None or self.dims > 1:
             return self._solved(values, sigma).to(dtype)
-        x, m = self.x, self.m
-        inside = values.clamp(x[0], x[-1])
+        x, m, inside = self.x, self.m, values.clamp(self.x[0], self.x[-1])
         k = torch.searchsorted(x, inside.detach().contiguous()).clamp(1, len(x) - 1)
         slope = (m[1:] - m[:-1]) / (x[1:] - x[:-1])
         return (m[k - 1] + (inside - x[k - 1]) * slope[k - 1]).to(dtype)
@@ -194,12 +192,12 @@ class Rebalancer(nn.Module):
         """Return T's curve for this sigma; `plain`: of Theorem 1, whatever the dials, and so far
         beyond the label range that the noise of no label is cut off.
         """
-        (low, high), prior = self._range(), copy.deepcopy(self.prior).cpu()
-        ends = (low - 3 * sigma, high + 3 * sigma) if plain else (low, high)
-        if not plain:
-            prior = tempered(prior, 1.0 if self.power is None else self.power, self.labels)
-        strength = 1.0 if plain else self.strength
-        return curve(prior, self.noise(sigma), self.point, strength, ends, nodes)
+        low, high = self._range()
+        prior, noise = copy.deepcopy(self.prior).cpu(), self.noise(sigma)
+        if plain:
+            return curve(prior, noise, self.point, 1.0, (low - 3 * sigma, high + 3 * sigma), nodes)
+        prior = tempered(prior, 1.0 if self.power is None else self.power, self.labels)
+        return curve(prior, noise, self.point, self.strength, (low, high), nodes)
 
     def _set_prior(self, given: Any) -> None:
         if self.logits is not None:
@@ -244,7 +242,7 @@ class Rebalancer(nn.Module):
 
     def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
         """Buffers take the size of the state's."""
-        for name in ("sigma", "x", "m", "isotonic_x", "isotonic_m", "ends", "log_p"):
+        for name, _ in self.named_buffers(recurse=False):
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))
         super()._load_from_state_dict(state_dict, prefix, *others)
