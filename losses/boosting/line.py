@@ -20,7 +20,6 @@ from ..robust import WIDTH, Huber, Robust
 CELLS = 4096  # of the grid
 NODES = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # of a spline that every round uses
 TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline is not used
-HOPELESS = 1e-4  # more nodes would not help: the likelihood has kinks, or the labels are far apart
 CHUNK = 1 << 20  # numbers held at once
 TIGHT, DIVISIONS = 1.1, 12  # of the grid's bound
 KINK = 1e-4  # scales: below, a kink is taken as smooth
@@ -117,6 +116,7 @@ class Line:
         return np.concatenate(halves[0]) + np.concatenate(halves[1]), float(np.max(found))
 
     def _splines(self, low: float, high: float) -> tuple[Any, Any] | None:
+        last = 1e-3 if self.family is None else 1e-1
         for nodes in NODES:
             x = np.linspace(low, high, 2 * nodes + 1)
             shift, spread = (values[:, 0] for values in self._exact(x[:, None]))
@@ -129,8 +129,9 @@ class Line:
             off = max(off, np.abs(splines[1](x) - spread).max())
             if off < TOLERANCE:
                 return splines
-            if off > HOPELESS:
+            if off > last / 16:  # more nodes do not help: the likelihood has kinks, or labels gaps
                 break
+            last = off
         return None
 
 
