@@ -104,8 +104,8 @@ class Keyed(Dataset):
         items = []
         views = [(*key, *([view] if view else [])) for view in range(self.together) for key in keys]
         try:
-            for key in views:
-                for_torch, for_numpy, for_python = seeds(self.seed, *key)
+            numbers = [seeds(self.seed, *key) for key in views]
+            for key, (for_torch, for_numpy, for_python) in zip(views, numbers, strict=True):
                 torch.default_generator.manual_seed(for_torch)
                 np.random.seed(for_numpy)  # noqa: NPY002  (torchvision and OpenCV code may use it)
                 random.seed(for_python)
