@@ -27,7 +27,8 @@ test-minimum:
 	test -x $(MINIMUM) || $(PYTHON) -m venv outputs/minimum
 	$(MINIMUM) -m pip install --quiet --disable-pip-version-check uv
 	$(MINIMUM) -m uv pip install --quiet --resolution lowest-direct --editable ".[metrics,boosting]" \
-		$$(grep -E '^(pytest|hypothesis)==' requirements.txt)
+		$$(grep -E '^(pytest|hypothesis)==' requirements.txt) "hydra-core>=1.3.2" \
+		"opencv-python-headless>=4.10" "pandas>=2.2.2" "matplotlib>=3.9"
 	OMP_NUM_THREADS=1 $(MINIMUM) -m pytest tests/losses tests/metrics -W default \
 		--ignore tests/losses/fast
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .batches import LearnedScale, check_samples, samples
+from .batches import LearnedScale, check_samples, is_exporting, samples
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Flat, Prior
@@ -91,7 +91,7 @@ class BalancedLoss(nn.Module):
             with auto:
                 own, rows = type(self), None
                 plain = own.forward is BalancedLoss.forward and own.rows is BalancedLoss.rows
-                if plain and not torch.compiler.is_exporting() and pred.numel() > SMALL:
+                if plain and not is_exporting() and pred.numel() > SMALL:
                     from .fast import rows_in_chunks, table_loss
 
                     if (mean := table_loss(self, pred, target, weight)) is not None:

@@ -24,6 +24,8 @@ from torch.utils.hooks import unserializable_hook
 UPDATES = 10  # of a model, without one of the learned scale, before a warning
 EVEN = 1.001  # ratio up to which bins have equal widths: edges may be rounded
 
+is_exporting = getattr(torch.compiler, "is_exporting", bool)  # torch 2.6 has none; bool() is False
+
 
 def is_transformed() -> bool:
     """Return whether torch.func (grad, vmap, jvp, ...) is active, inside torch.compile too."""
