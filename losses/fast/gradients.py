@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import grad
 
 from ..batches import double
 from ..likelihoods import Gaussian, Likelihood
@@ -123,11 +122,16 @@ def log_evidence_slopes(
     likelihood: Likelihood, prior: Prior, pred: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(N, D) -> first and second derivatives of the log-evidence along each dimension, (N, D)."""
-    slope = grad(lambda x: prior.log_evidence(likelihood, x, x.detach()).sum())
-
-    def curvature(x: Tensor, d: int) -> Tensor:
-        return grad(lambda x: slope(x)[:, d].sum())(x)[:, d]
-
-    parts, dims = pred.detach().split(4096), range(pred.shape[-1])
-    second = [torch.stack([curvature(x, d) for d in dims], -1) for x in parts]
-    return torch.cat([slope(x) for x in parts]), torch.cat(second)
+    firsts, seconds = [], []
+    for part in pred.detach().split(4096):  # torch.func.grad would import torch._dynamo, 2 s of CPU
+        with torch.enable_grad():
+            x = part.clone().requires_grad_()
+            value = prior.log_evidence(likelihood, x, part).sum() + 0 * (x * x).sum()  # has a graph
+            (first,) = torch.autograd.grad(value, x, create_graph=True)
+            columns = [
+                torch.autograd.grad(first[:, d].sum(), x, retain_graph=True)[0][:, d]
+                for d in range(x.shape[-1])
+            ]
+        firsts.append(first.detach())
+        seconds.append(torch.stack(columns, -1))
+    return torch.cat(firsts), torch.cat(seconds)
