@@ -83,8 +83,8 @@ def compare_corner(draw: Any) -> tuple[str, dict[str, float]]:
     torch.manual_seed(seed)
     if over == "batch" and prior.max_atoms is not None:
         marked = target if weight is None else target.where(weight[:, None] > 0, torch.nan)
-        atoms = copy.deepcopy(prior).atoms(marked)[0].double()
-        log_w, own = log_w[: len(atoms)], ~(target.double()[:, None] == atoms).all(-1).any(-1)
+        atoms, _, own = copy.deepcopy(prior).atoms(marked)  # labels may be equal: own by index
+        atoms, log_w = atoms.double(), log_w[: len(atoms)]
         torch.manual_seed(seed)
     pred.requires_grad_()
     ours = torch.autograd.grad(loss(pred, target, weight), [pred, *loss.parameters()])

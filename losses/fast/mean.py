@@ -50,7 +50,8 @@ def _compute(
     table = tabulate(components.double().numpy().tobytes(), var, learned, most, pred.dtype)
 
     def exact(x: Tensor) -> list[Tensor]:
-        value, residual, *sigma_slope = line(x, c, v, log_w[:, 0], learned, var)
+        found = line(x, c, v, log_w[:, 0], learned, var)  # in float64 for labels far from zero
+        value, residual, *sigma_slope = (t.to(x.dtype) for t in found)
         return [value, residual.div_(-var), *sigma_slope]
 
     def evidence(x: Tensor) -> list[Tensor]:
