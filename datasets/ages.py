@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch.utils.data import Dataset
 
-from datasets.io import images
 from datasets.io.files import MAX_PIXELS, Progress, atomic_write, first_outside, locate
+from datasets.io.images import ImageDataset
 from datasets.io.manifest import manifest
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ class Row(NamedTuple):
     split: str
 
 
-class AgeDataset(Dataset):
+class AgeDataset(ImageDataset):
     """{"input": (3, S, S) float32 in [-1, 1], "target": (1,) float32 years, "meta": {"index": i}}.
 
     Arguments:
@@ -76,21 +74,6 @@ class AgeDataset(Dataset):
             self.store = open_store(store, csv, root, size)
         else:
             self.files = image_files(csv, root, [rows[number] for number in chosen])
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict:
-        if self.store is None:
-            source, data = self.files[index], images.read_bytes(self.files[index])
-        else:
-            number = self.numbers[index]
-            source, data = f"{self.store.path}, image {number}", self.store[number]
-        image = images.decode(data, self.size, source, self.max_pixels)
-        if self.augment:
-            image = images.augment(image, self.padding)
-        target = torch.tensor(self.labels[index])
-        return {"input": images.to_tensor(image), "target": target, "meta": {"index": index}}
 
     @classmethod
     def labels_of(cls, split: str, csv: str | Path, root: str | Path, **_: Any) -> np.ndarray:

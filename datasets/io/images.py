@@ -6,14 +6,19 @@ straight from its DCT coefficients, if at least S pixels a side remain.
 
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch.utils.data import Dataset
 
 from datasets.io.files import MAX_PIXELS
+
+if TYPE_CHECKING:
+    from datasets.io.store import Store
 
 # OpenCV's thread pool does not survive a fork: a data loader's worker would wait for ever.
 cv2.setNumThreads(0)
@@ -110,3 +115,31 @@ def to_tensor(image: NDArray) -> torch.Tensor:
         np.multiply(plane, np.float32(1 / 127.5), out=planes[channel])
     planes -= 1
     return torch.from_numpy(planes)
+
+
+class ImageDataset(Dataset):
+    """Images with labels: {"input": (3, S, S), "target": (D,), "meta": {"index": i}}."""
+
+    size: int  # S
+    max_pixels: int
+    augment: bool
+    padding: int  # of the random crop
+    labels: NDArray  # (N, D)
+    files: list[Path]  # of the N images, unless there is a store
+    store: "Store | None"
+    numbers: list[int]  # of the N images in the store
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict:
+        if self.store is None:
+            source, data = self.files[index], read_bytes(self.files[index])
+        else:
+            number = self.numbers[index]
+            source, data = f"{self.store.path}, image {number}", self.store[number]
+        image = decode(data, self.size, source, self.max_pixels)
+        if self.augment:
+            image = augment(image, self.padding)
+        target = torch.tensor(self.labels[index])
+        return {"input": to_tensor(image), "target": target, "meta": {"index": index}}
