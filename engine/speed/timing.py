@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.profiler import profile
 from torch.utils.benchmark import Timer
 
@@ -60,9 +60,11 @@ class Compare:
 def backward(loss: Loss, pred: Tensor, target: Tensor) -> Step:
     """Return a step that computes the loss and its gradients."""
     pred = pred.clone().requires_grad_()
+    learned = list(loss.parameters()) if isinstance(loss, nn.Module) else []
 
     def step() -> None:
-        pred.grad = None
+        for tensor in (pred, *learned):
+            tensor.grad = None
         loss(pred, target).backward()
 
     return step
