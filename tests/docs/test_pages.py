@@ -33,8 +33,10 @@ def installed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "balanced_regression.metrics", metrics)
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page: Path):
+def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
     if page.stem == "training_loops":
         pytest.skip("run by test_training_loops.py, section by section")
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
