@@ -55,7 +55,7 @@ class Regularizer(nn.Module):
 
     def term(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
         """Return the term of the joined batch, without its weight."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} defines no term")
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: dict, prefix: str, *args: Any
