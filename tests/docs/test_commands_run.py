@@ -112,8 +112,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         cfg = kind[benchmark](data, outputs, row.experiment, *said, *own)
         for key, value in row.changes.items():
             OmegaConf.update(cfg, key, value, merge=False, force_add=True)
-        if (cfg.choose or {}).get("settings"):  # a fifth of four scenes is none
-            cfg.choose.settings = {"dataset.validation": 0.5}
+        if "dataset.validation" in ((cfg.choose or {}).get("settings") or {}):
+            cfg.choose.settings["dataset.validation"] = 0.5  # a fifth of four scenes is none
         return [cfg]
 
     def measured(cfg: DictConfig, iterations: int) -> dict[str, float]:
