@@ -56,11 +56,9 @@ def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     with mpl.rc_context(STYLE):
         labels = Figure((6, 2.4))
         label_histograms(train, test, label, labels.subplots())
-        figures = {
-            "labels": labels,
-            "gain": _gains(runs, baseline, train, test, label),
-            "predictions": _panels(runs, label),
-        }
+        figures = {"labels": labels, "predictions": _panels(runs, label)}
+        if len(runs) > 1:
+            figures["gain"] = _gains(runs, baseline, train, test, label)
     return save(figures, folder, cfg.name)
 
 
