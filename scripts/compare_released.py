@@ -8,27 +8,24 @@ missing package of its code is skipped with a message. The exit code is 1 if a l
 or FAILED.
 """
 
+import subprocess
 import sys
 import time
-from pathlib import Path
 
 from command import command
 from omegaconf import DictConfig
 
 
 def compare_all(cfg: DictConfig) -> None:
-    import torch
     from hydra.core.global_hydra import GlobalHydra
     from rich.console import Console
     from rich.table import Table
 
     from engine import ROOT
     from engine.runs import provenance
-    from scripts.released.clones import commit
     from scripts.released.compare import COLUMNS, compare, publish
 
     GlobalHydra.instance().clear()  # the comparisons compose configs
-    torch.manual_seed(0)
     start = time.perf_counter()
     clones = {key: cfg[key] for key in cfg.repositories}
     lines, skipped = compare(cfg.repositories, clones, cfg.only, {"nyud2": cfg.nyud2})
@@ -42,11 +39,17 @@ def compare_all(cfg: DictConfig) -> None:
         print(f"skipped: {reason}")
     print(f"{len(lines)} quantities, {len(wrong)} of them not explained")
     if cfg.publish:
-        commits = {cfg.repositories[k].url: commit(Path(v)) for k, v in clones.items() if v}
+        commits = {cfg.repositories[k].url: commit(v) for k, v in clones.items() if v}
         meta = {**provenance.meta(time.perf_counter() - start), "clones": commits}
         publish(lines, skipped, meta, ROOT)
     if wrong:
         raise SystemExit(1)
+
+
+def commit(clone: str) -> str | None:
+    """Return the commit of a clone, or None if the folder is not a clone of git."""
+    command = ["git", "--git-dir", f"{clone}/.git", "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
 
 
 main = command("compare_released", compare_all)

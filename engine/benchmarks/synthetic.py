@@ -3,11 +3,12 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import Progress
@@ -22,7 +23,7 @@ from engine.tables import table as tables
 from engine.tables.intervals import compared
 from synthetic.benchmark import figures
 from synthetic.benchmark.jobs import Job
-from synthetic.benchmark.methods import EXTRAS, METHODS, defined, trained_together
+from synthetic.benchmark.methods import EXTRAS, METHODS, POSTHOC, defined, trained_together
 from synthetic.benchmark.problems import NONLINEAR, TABLE
 from synthetic.benchmark.program import Training
 
@@ -81,16 +82,24 @@ def run_jobs(
     side_by_side([job.run for job in missing], workers, lambda i, at: report(missing[i], at))
 
 
-def table_rows(cfg: DictConfig, jobs: list[Job], methods: Iterable[str]) -> dict[str, Any]:
-    """Return {row: {column: cell}} of these methods, in their order, with the paper's values."""
-    found: dict[str, Any] = {method: {} for method in methods}
+def scores(cfg: DictConfig, jobs: list[Job]) -> Iterator[tuple[str, Job, NDArray]]:
+    """Yield the row, the job and its test errors (problems, seeds)."""
     for job in jobs:
-        if job.method in found:
-            paper = cfg.table.paper.get(job.method)
-            for problem, values in zip(job.problems, job.result()["mse"], strict=True):
+        yield job.method, job, job.result()["mse"]
+        if cfg.extras and job.method == "Vanilla" and job.problems[0].dims == 1:
+            yield POSTHOC, job, job.rebalanced()
+
+
+def table_rows(cfg: DictConfig, found: list, rows: Iterable[str]) -> dict[str, Any]:
+    """Return {row: {column: cell}} of these rows, in their order, with the paper's values."""
+    cells: dict[str, Any] = {row: {} for row in rows}
+    for row, job, errors in found:
+        if row in cells:
+            paper = cfg.table.paper.get(row)
+            for problem, values in zip(job.problems, errors, strict=True):
                 value = paper and paper[list(cfg.table.columns).index(problem.name)]
-                found[job.method][problem.name] = tables.cell(values.tolist(), value)
-    return {method: cells for method, cells in found.items() if cells}
+                cells[row][problem.name] = tables.cell(values.tolist(), value)
+    return {row: columns for row, columns in cells.items() if columns}
 
 
 def details(jobs: list[Job]) -> dict[str, Any]:
@@ -113,8 +122,12 @@ def details(jobs: list[Job]) -> dict[str, Any]:
 def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
     """Write the table of the finished jobs with its figures, and return it."""
     own = [job for job in jobs if job.problems[0].family != "nonlinear"]  # of the table
-    found = {"rows": table_rows(cfg, own, METHODS), "extras": table_rows(cfg, own, EXTRAS)}
-    found["seeds"] = {job.method: [(seed, seed) for seed in job.seeds] for job in own}
+    errors = list(scores(cfg, own))
+    found = {
+        "rows": table_rows(cfg, errors, METHODS),
+        "extras": table_rows(cfg, errors, [POSTHOC, *EXTRAS]),
+        "seeds": {row: [(seed, seed) for seed in job.seeds] for row, job, _ in errors},
+    }
     name = cfg.table.name
     table = {
         **found,

@@ -16,18 +16,9 @@ from engine.training.build import fitted
 from losses import BMC, BNI, GAI, Bins, GaussianMixture, WeightedLoss
 from losses.reweight import label_weights
 from metrics import age_report
+from scripts.released import inputs
 from scripts.released.clones import Clone
-from scripts.released.inputs import (
-    SHOTS,
-    Quantities,
-    ages,
-    checkpoint,
-    noisy_losses,
-    official,
-    pair,
-    settings,
-    stepped,
-)
+from scripts.released.inputs import Quantities, ages, official, pair, stepped
 
 MIXTURE = {
     "weights": np.array([0.2, 0.5, 0.3]),
@@ -51,7 +42,7 @@ def losses(root: Path, work: Path) -> Quantities:
         ("BNI", lambda s: BNI(bins, s, True), lambda s: theirs.BNILoss(s, centers, weights)),
     ):
         title = f"{name}, {{}}, sigma 0.5, 1, 10"
-        yield from noisy_losses(title, ours, other, pair(), (0.5, 1.0, 10.0))
+        yield from inputs.noisy_losses(title, ours, other, pair(), (0.5, 1.0, 10.0))
 
 
 def weighted_losses(root: Path, work: Path) -> Quantities:
@@ -114,18 +105,17 @@ def metrics(root: Path, work: Path) -> Quantities:
     script = open_script(root, work)
     pred, target = pair(3000, seed=5)
     train = ages(seed=6)
-    own = age_report(pred, target, train)
     batches = list(zip(pred.split(256), target.split(256), [None] * 12, strict=True))
-    found = script.validate(batches, torch.nn.Identity(), train)
-    overall: dict[str, float] = dict(zip(("mse", "mae", "gm", "bmse", "bmae"), found, strict=True))
+    mse, mae, gm, bmse, bmae = script.validate(batches, torch.nn.Identity(), train)
     rows = pred.numpy().ravel(), target.numpy().ravel(), train
-    plain, balanced = script.shot_metrics(*rows), script.shot_metrics_balanced(*rows)
-    names = {"mae": "l1", "mse": "mse", "gm": "gmean", "bmae": "l1", "bmse": "mse"}
-    for key, name in names.items():
-        table = balanced if key.startswith("b") else plain
-        theirs = [overall[key], *(table[shot][name] for shot in SHOTS.values())]
-        mine = [own[key], *(own[f"{key}_{shot}"] for shot in SHOTS)]
-        yield f"{key}: all, many, medium, few", mine, theirs
+    plain = {"all": {"mse": mse, "l1": mae, "gmean": gm}, **script.shot_metrics(*rows)}
+    balanced = {"all": {"mse": bmse, "l1": bmae}, **script.shot_metrics_balanced(*rows)}
+    for names, theirs in (
+        ({"mae": "l1", "mse": "mse", "gm": "gmean"}, plain),
+        ({"bmae": "l1", "bmse": "mse"}, balanced),
+    ):
+        own, groups = age_report(pred, target, train), {"": "all", **inputs.SHOTS}
+        yield from inputs.grouped("{}: all, many, medium, few", names, groups, own, theirs)
 
 
 def network(root: Path, work: Path) -> Quantities:
@@ -149,9 +139,25 @@ def network(root: Path, work: Path) -> Quantities:
     with torch.no_grad():
         theirs = model.eval()(images)
     title = "ResNet-50 from a checkpoint of their save_checkpoint"
-    yield from checkpoint(title, work / "ckpt.pth.tar", "imdb_wiki", images, theirs)
+    yield from inputs.checkpoint(title, work / "ckpt.pth.tar", "imdb_wiki", images, theirs)
 
 
 def stage1_settings(root: Path, work: Path) -> Quantities:
     """The defaults of their command line and `preset=official`."""
-    yield settings("age", vars(open_script(root, work).args))
+    yield inputs.settings("age", vars(open_script(root, work).args))
+
+
+def fds(root: Path, work: Path) -> Quantities:
+    """Feature distribution smoothing of all ages from 0 to 99, and of ages with gaps."""
+    module = Clone(root, "imdb-wiki-dir").load("fds")
+    for name in ("ages", "ages with gaps"):
+
+        def epoch(seed: int, gaps: bool = name != "ages") -> tuple:
+            labels = torch.arange(6000).float() % 100
+            labels = torch.from_numpy(ages(6000, 98, seed)).float() if gaps else labels
+            column, generator = labels[:, None], torch.Generator().manual_seed(seed)
+            features = torch.randn(6000, 6, generator=generator) * (1 + column / 50) + column / 20
+            return (features, column), (features, column if seed else labels)
+
+        theirs = module.FDS(6, 100, 0, kernel="gaussian", ks=5, sigma=2)
+        yield from inputs.smoothing(name, "imdb_wiki/fds", theirs, epoch)

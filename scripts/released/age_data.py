@@ -18,9 +18,8 @@ from datasets.ages import AgeDataset
 from datasets.split import balanced_split
 from engine.runs.run import composed
 from engine.training.build import fitted
-from losses import GaussianMixture
 from scripts.released.clones import Clone
-from scripts.released.inputs import Quantities, ages, official, picture, rms
+from scripts.released.inputs import Quantities, ages, evidence, official, picture, rms
 
 
 def mixture(root: Path, work: Path) -> Quantities:
@@ -33,11 +32,8 @@ def mixture(root: Path, work: Path) -> Quantities:
     loader = mock.patch.object(script, "DataLoader", return_value=batches)
     with loader, mock.patch("sys.argv", argv), contextlib.chdir(work):
         script.prerpocess_gmm()
-    made = joblib.load(work / "gmm.pkl")
-    other = GaussianMixture(made["weights"], made["means"], made["variances"])
     own = fitted(official("imdb_wiki/gai").loss.prior, ages()[:, None].astype(float))
-    x = torch.linspace(0, 120, 481, dtype=torch.float64)[:, None]
-    sides = [prior.log_density(x, torch.tensor(10.0, dtype=x.dtype)) for prior in (own, other)]
+    sides = evidence(own, joblib.load(work / "gmm.pkl"), noise=10.0, top=120, nodes=481)
     yield "GAI, the fitted mixture: log-evidence at 0 to 120 years", *sides
 
 

@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import logging
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -110,22 +109,14 @@ class Clone:
 @contextlib.contextmanager
 def old_environment() -> Iterator[None]:
     """Restore removed names of libraries; suppress CUDA, output, warnings and log handlers."""
-    handlers, level = logging.root.handlers[:], logging.root.level
     with contextlib.ExitStack() as stack:
         for target, name, value in OLD:
             stack.enter_context(mock.patch.object(target, name, value, create=True))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
         quiet = stack.enter_context(open(os.devnull, "w"))
         stack.enter_context(contextlib.redirect_stdout(quiet))
         stack.enter_context(contextlib.redirect_stderr(quiet))
-        try:
-            yield
-        finally:
-            for handler in set(logging.root.handlers) - set(handlers):
-                handler.close()
-            logging.root.handlers[:] = handlers
-            logging.root.setLevel(level)
+        yield
 
 
 def _image(array: np.ndarray) -> Image.Image:
@@ -149,6 +140,7 @@ OLD: list[tuple[Any, str, Any]] = [  # (owner, name, replacement)
     (np, "int", int),
     (np, "bool", bool),
     (collections, "Iterable", collections.abc.Iterable),
+    (logging, "basicConfig", lambda **options: None),
     (scipy, "misc", MISC),
     (scipy.ndimage, "interpolation", SimpleNamespace(rotate=scipy.ndimage.rotate)),
     (smplx.body_models, "ModelOutput", SMPLOutput),
@@ -156,11 +148,3 @@ OLD: list[tuple[Any, str, Any]] = [  # (owner, name, replacement)
     (torch.nn.Module, "cuda", lambda module, *args, **kwargs: module),
     (torch, "tensor", lambda *args, device=None, **kwargs: _tensor(*args, **kwargs)),
 ]
-
-
-def commit(root: Path) -> str | None:
-    """Return the commit of a clone, or None if the folder is not a clone of git."""
-    if not (root / ".git").exists():
-        return None
-    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None

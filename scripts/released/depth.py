@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from datasets import depth as maps
 from engine.training import build
-from losses import GaussianMixture
 from metrics import DepthMetrics, depth_report
+from scripts.released import inputs
 from scripts.released.clones import Clone
-from scripts.released.inputs import Network, Quantities, checkpoint, official, settings, task
+from scripts.released.inputs import Network, Quantities, official, task
 
 FIRST = maps.FIRST_BIN
 ARGS = {  # defaults of their command line
@@ -34,9 +34,9 @@ ROWS = {  # experiment: their command line
     "bni": {"bmse": True, "imp": "bni"},
 }
 LDS = "loss.prior.smoothing={kernel: gaussian, size: 5, sigma: 2, padding: reflect, whole: true}"
-GROUPS = {"overall": "", "many": "_many", "medium": "_medium", "few": "_few"}
-METRICS = {"RMSE": "rmse", "MSE": "mse", "MAE": "mae", "ABS_REL": "abs_rel", "LG10": "log10"}
-METRICS |= {f"DELTA{k}": f"delta{k}" for k in (1, 2, 3)}
+GROUPS = {"": "overall", "_many": "many", "_medium": "medium", "_few": "few"}
+METRICS = {"rmse": "RMSE", "mse": "MSE", "mae": "MAE", "abs_rel": "ABS_REL", "log10": "LG10"}
+METRICS |= {f"delta{k}": f"DELTA{k}" for k in (1, 2, 3)}
 
 
 def arguments(**changes: Any) -> SimpleNamespace:
@@ -54,10 +54,8 @@ def priors(root: Path, work: Path) -> Quantities:
     loader = clone.load("loaddata")
     known = labels(loader.TRAIN_BUCKET_NUM)
     made = clone.load("preprocess_gmm").fit_gmm(SimpleNamespace(K=16))
-    other = GaussianMixture(made["weights"], made["means"], made["variances"])
     own = build.fitted(official("nyud2/gai").loss.prior, *known)
-    x = torch.linspace(0, 10, 1001, dtype=torch.float64)[:, None]
-    sides = [prior.log_density(x, torch.ones((), dtype=x.dtype)) for prior in (own, other)]
+    sides = inputs.evidence(own, made, noise=1.0, top=10, nodes=1001)
     yield "GAI, log-evidence of the fitted mixture, 0 to 10 m", *sides
     for name, overrides, row in (("", [], "vanilla"), (" with LDS", [LDS], "vanilla_lds")):
         own = build.fitted(official("nyud2/bni", *overrides).loss.prior, *known)
@@ -138,12 +136,9 @@ def metrics(root: Path, work: Path) -> Quantities:
     evaluator(pred, depth)
     theirs, balanced = evaluator.evaluate_shot(), evaluator.evaluate_shot_balanced()
     own = depth_report(pred, depth)
-    for name, key in METRICS.items():
-        mine = [own[key + suffix] for suffix in GROUPS.values()]
-        yield f"{key}: all, many, medium, few", mine, [theirs[group][name] for group in GROUPS]
-    mine = [own["bmse" + suffix] for suffix in GROUPS.values()]
-    title = "bmse (their evaluate_shot_balanced): all, many, medium, few"
-    yield title, mine, [balanced[group]["MSE"] for group in GROUPS]
+    yield from inputs.grouped("{}: all, many, medium, few", METRICS, GROUPS, own, theirs)
+    title = "{} (their evaluate_shot_balanced): all, many, medium, few"
+    yield from inputs.grouped(title, {"bmse": "MSE"}, GROUPS, own, balanced)
     below = torch.where(torch.arange(60000) % 100 == 0, -0.1, pred)
     sides = depth_report(below, depth)["delta1"], evaluator.evaluate(below, depth)["DELTA1"]
     yield "delta1 where 1% of the predictions are below zero", *sides
@@ -174,17 +169,35 @@ def network(root: Path, work: Path) -> Quantities:
     state = nn.DataParallel(model).state_dict()
     script.save_checkpoint(state, 3, np.float64(error), measured, "checkpoint.pth.tar")
     title = "depth network from a checkpoint of their save_checkpoint"
-    yield from checkpoint(title, work / "checkpoint.pth.tar", "nyud2", images, theirs)
+    yield from inputs.checkpoint(title, work / "checkpoint.pth.tar", "nyud2", images, theirs)
     whole = task(official("nyud2/vanilla"), model, *labels(np.ones(100)))
     report = DepthMetrics()
     with torch.no_grad():
         report.update(whole.predict({"input": images, "target": depth}), depth, masks)
     own = report.compute()
-    title = "their test loop on their network: rmse, mae, delta1"
-    names = ("RMSE", "MAE", "DELTA1")
-    yield title, [own[METRICS[n]] for n in names], [measured["overall"][n] for n in names]
+    keys = ("rmse", "mae", "delta1")
+    theirs = [measured["overall"][METRICS[key]] for key in keys]
+    yield f"their test loop on their network: {', '.join(keys)}", [own[key] for key in keys], theirs
 
 
 def all_settings(root: Path, work: Path) -> Quantities:
     """The defaults of their command line and `preset=official`."""
-    yield settings("depth", vars(Clone(root, "nyud2-dir").load("train").parser.parse_args([])))
+    parser = Clone(root, "nyud2-dir").load("train").parser
+    yield inputs.settings("depth", vars(parser.parse_args([])))
+
+
+def fds(root: Path, work: Path) -> Quantities:
+    """Feature distribution smoothing of depths from 0.7 m to 10 m."""
+
+    def epoch(seed: int) -> tuple:
+        rng = np.random.default_rng(seed)
+        levels = rng.integers(18, 256, (2, 1, 60, 80))  # of 8 bits, as training depths are
+        depths = torch.from_numpy(levels).float() / 255 * 10
+        features = torch.from_numpy(rng.standard_normal((2, 6, 60, 80))).float()
+        features = features * (1 + depths / 5) + depths / 2
+        flat = features.permute(0, 2, 3, 1).reshape(-1, 6)
+        return (flat, depths.reshape(-1, 1)), (features, depths)
+
+    module = Clone(root, "nyud2-dir").load("models.fds")
+    theirs = module.FDS(6, 100, 7, kernel="gaussian", ks=5, sigma=2)
+    yield from inputs.smoothing("depths", "nyud2/fds", theirs, epoch)

@@ -11,7 +11,7 @@ from metrics import age_report, depth_report
 from scripts.released.age_data import splits
 from scripts.released.clones import Clone
 from scripts.released.depth import GROUPS, METRICS, predictions
-from scripts.released.inputs import SHOTS, Quantities, ages, official, pair
+from scripts.released.inputs import SHOTS, Quantities, ages, grouped, official, pair
 
 
 def agedb_files(root: Path, work: Path) -> Quantities:
@@ -44,9 +44,8 @@ def agedb_weights(root: Path, work: Path) -> Quantities:
     pred, target = pair(3000, seed=9)
     own = age_report(pred, target, ages(seed=6))
     theirs = script.shot_metrics(pred.numpy().ravel(), target.numpy().ravel(), ages(seed=6))
-    for key, name in {"mae": "l1", "mse": "mse", "gm": "gmean"}.items():
-        mine = [own[f"{key}_{shot}"] for shot in SHOTS]
-        yield f"AgeDB, {key}: shots", mine, [theirs[shot][name] for shot in SHOTS.values()]
+    names = {"mae": "l1", "mse": "mse", "gm": "gmean"}
+    yield from grouped("AgeDB, {}: shots", names, SHOTS, own, theirs)
 
 
 def depth_metrics(root: Path, work: Path) -> Quantities:
@@ -54,8 +53,6 @@ def depth_metrics(root: Path, work: Path) -> Quantities:
     evaluator = Clone(root, "nyud2-dir").load("util").Evaluator()
     pred, depth = predictions(40000, seed=4)
     evaluator(pred, depth)
-    theirs, own = evaluator.evaluate_shot(), depth_report(pred, depth)
-    for name in ("RMSE", "ABS_REL", "DELTA1"):
-        mine = [own[METRICS[name] + suffix] for suffix in GROUPS.values()]
-        other = [theirs[group][name] for group in GROUPS]
-        yield f"NYUD2, {METRICS[name]}: all, many, medium, few", mine, other
+    names = {key: METRICS[key] for key in ("rmse", "abs_rel", "delta1")}
+    sides = depth_report(pred, depth), evaluator.evaluate_shot()
+    yield from grouped("NYUD2, {}: all, many, medium, few", names, GROUPS, *sides)

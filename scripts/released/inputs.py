@@ -16,13 +16,15 @@ import yaml
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
+from engine.cli import targets
 from engine.runs.run import composed
 from engine.training import build
+from losses import GaussianMixture
 from models import released
 
 Quantities = Iterator[tuple[Any, ...]]  # (name, ours, theirs)
 RULES = yaml.safe_load((Path(__file__).parent / "quantities.yaml").read_text())
-SHOTS = {"many": "many", "medium": "median", "few": "low"}  # our names: theirs
+SHOTS = {"_many": "many", "_medium": "median", "_few": "low"}  # endings of our keys: their names
 
 
 def official(experiment: str, *overrides: str) -> Any:
@@ -73,6 +75,22 @@ def rms(ours: Any, theirs: Any) -> float:
     return float(np.sqrt(np.square(a - b).mean())) if a.shape == b.shape else np.inf
 
 
+def grouped(
+    title: str, names: Mapping[str, str], groups: Mapping[str, str], ours: Mapping, theirs: Mapping
+) -> Quantities:
+    """Yield the metrics {our key: their name} over groups {ending of our keys: their name}."""
+    for key, name in names.items():
+        own = [ours[key + ending] for ending in groups]
+        yield title.format(key), own, [theirs[group][name] for group in groups.values()]
+
+
+def evidence(ours: Any, theirs: Mapping, noise: float, top: float, nodes: int) -> tuple:
+    """Return the log-evidence at 0 to `top` of our mixture, and of one that their script wrote."""
+    x = torch.linspace(0, top, nodes, dtype=torch.float64)[:, None]
+    other = GaussianMixture(theirs["weights"], theirs["means"], theirs["variances"])
+    return tuple(p.log_density(x, torch.tensor(noise, dtype=x.dtype)) for p in (ours, other))
+
+
 def stepped(loss: Callable, pred: Tensor, target: Tensor, sigma: Any = None) -> list:
     """Return [value, d / d pred, d / d sigma] of a loss."""
     pred = pred.clone().requires_grad_()
@@ -91,6 +109,30 @@ def noisy_losses(
         sides.append([stepped(loss, *rows, attrgetter(sigma)(loss)) for loss in losses])
     for index, what in enumerate(("value", "gradient to pred", "gradient to sigma")):
         yield title.format(what), *([step[index] for step in side] for side in sides)
+
+
+def smoothing(name: str, experiment: str, theirs: Any, epoch: Callable) -> Quantities:
+    """Yield FDS side by side: kernel, statistics of a first epoch, and features of the second.
+
+    epoch: seed -> ((features, labels) of ours, of theirs).
+    """
+    (first, their_first), (second, their_second) = epoch(0), epoch(1)
+    width = first[0].shape[1]
+    own = targets.make(official(experiment).model.smoothing)(width).train()
+    own(*first)
+    own.end_epoch()
+    theirs.update_running_stats(*their_first, 0)
+    theirs.update_last_epoch_stats(1)
+    made = theirs.smooth(*(x.clone() for x in their_second), 1)
+    if made.ndim == 4:
+        made = made.permute(0, 2, 3, 1).reshape(-1, width)
+    if "gaps" not in name:
+        known = [theirs.running_mean, theirs.running_var]
+        smoothed = [theirs.smoothed_mean_last_epoch, theirs.smoothed_var_last_epoch]
+        yield f"FDS of {name}: kernel", own.kernel, theirs.kernel_window
+        yield f"FDS of {name}: mean and variance of the bins", [own.mean, own.var], known
+        yield f"FDS of {name}: smoothed statistics", [own.smooth_mean, own.smooth_var], smoothed
+    yield f"FDS of {name}: smoothed features", own(*second), made
 
 
 def checkpoint(title: str, path: Path, layout: str, images: Tensor, theirs: Tensor) -> Quantities:

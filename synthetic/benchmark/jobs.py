@@ -18,8 +18,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from datasets.io.arrays import read_npz
 from datasets.io.files import atomic_write
+from losses import Rebalancer
 from synthetic.benchmark.methods import EXTRAS, METHODS, WARM, takes_batch
-from synthetic.benchmark.problems import Problem
+from synthetic.benchmark.problems import Problem, make_splits
 from synthetic.benchmark.program import Runs, State, Training
 
 VERSION = 3  # of the training program; increase it with every change that moves numbers
@@ -86,6 +87,19 @@ class Job:
         shape, found = (len(self.problems), len(self.seeds)), read_npz(self.path)
         arrays = {key: found[key].reshape(*shape, *found[key].shape[1:]) for key in FIELDS}
         return {**arrays, "cpu_seconds": found["cpu_seconds"]}
+
+    def rebalanced(self) -> np.ndarray:
+        """Return the test errors (P, S) of a finished job after `Rebalancer`, without training: the
+        prior is the training labels, and sigma is fitted on the validation pairs."""
+        result = self.result()
+        errors = np.zeros_like(result["mse"])
+        for i, j in np.ndindex(errors.shape):
+            t, weight, bias = self.training, result["weight"][i, j], result["bias"][i, j]
+            data = make_splits(self.problems[i], self.seeds[j], t.samples, t.held_out)
+            val, test = (data[part].x.numpy() @ weight.T + bias for part in ("val", "test"))
+            balance = Rebalancer(data["train"].y).fit(val, data["val"].y)
+            errors[i, j] = np.square(balance(test) - data["test"].y.numpy()).mean()
+        return errors
 
     def finished(self) -> bool:
         """Whether the file exists and is complete; a damaged one is removed."""

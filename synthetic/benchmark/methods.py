@@ -1,7 +1,7 @@
 """Rows of the synthetic table: the loss of each method on a problem.
 
 METHODS are the paper's. EXTRAS are BNI, and Theorem 1 with a Laplace likelihood (the paper's future
-work) and each prior.
+work) and each prior. POSTHOC is Vanilla, balanced after training (jobs.Job.rebalanced).
 """
 
 from collections.abc import Callable, Sequence
@@ -67,6 +67,7 @@ EXTRAS: dict[str, Callable[[Problem], nn.Module]] = {
 # Far outside the labels the two terms of a Laplace likelihood cancel, and so does the gradient. So
 # these rows start from the least-squares line.
 WARM = ("Balanced L1 (mixture)", "Balanced L1 (batch)", "Balanced L1 (bins)")
+POSTHOC = "Vanilla + post-hoc"
 RUNS_IN_CACHE = 15  # with a batch prior
 
 

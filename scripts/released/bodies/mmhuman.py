@@ -8,7 +8,6 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import roma
 import torch
 from torch import Tensor, nn
@@ -132,8 +131,7 @@ def losses(root: Path, work: Path) -> Quantities:
     clone, folder = mmhuman_clone(root), write_body(work)
     task, pred, target = batch(folder)
     true = ihmr.split_target(target)
-    vectors = torch.from_numpy(np.stack([rotvec(row) for row in true["pose"]])).float()
-    shape = true["shape"]
+    vectors, shape = rotvec(true["pose"]), true["shape"]
     theirs = estimator(clone, folder, (vectors.clone(), shape.clone()))
     keypoints = true["keypoints"].unflatten(1, (49, 3)).clone()
     keypoints[..., :2] = 112 * (keypoints[..., :2] + 1)

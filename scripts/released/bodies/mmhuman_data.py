@@ -17,8 +17,7 @@ from metrics.errors import mean_distance
 from models.rotations import matrix_from_6d
 from models.smpl import SMPL
 from scripts.released.bodies.mmhuman import CONFIG, Body, mmhuman_clone
-from scripts.released.bodies.spin import ihmr_images, matrices, rotvec, write_body
-from scripts.released.bodies.spin_data import read_image
+from scripts.released.bodies.spin import matrices, read_image, rotvec, write_body
 from scripts.released.inputs import Quantities, official, rms, settings
 
 VIEWS = {
@@ -38,9 +37,9 @@ def samples(root: Path, work: Path) -> Quantities:
     mmcv.imflip = lambda image, direction: image[:, ::-1].copy()
     transforms = clone.load("mmhuman3d.data.datasets.pipelines.transforms")
     cfg = official("ihmr/bmc")
-    people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
+    people = ihmr.read_people(folder / "h36m_train.npz", folder)
     image, box = read_image(people, 0), (people.center[0], people.scale[0])
-    vector = rotvec(torch.from_numpy(people.rotations[0]).flatten())
+    vector = rotvec(torch.from_numpy(people.rotations[0]).reshape(1, 216))[0].numpy()
     for name, view in VIEWS.items():
         results = {
             "img": image,

@@ -14,12 +14,12 @@ from unittest import mock
 import numpy as np
 import roma
 import torch
+from PIL import Image
 from smplx.utils import Struct
 from torch import Tensor, nn
 
 from datasets import crops, ihmr
 from datasets.crops import View
-from datasets.io.arrays import read_npz
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.runs.run import composed
 from metrics import pa_mpjpe
@@ -27,10 +27,11 @@ from models import released
 from models.rotations import matrix_from_6d
 from models.smpl import EVALUATED, JOINT_MAP, SELECTED, SMPL, project, read_body
 from scripts.released.clones import MISC, Clone, Empty
-from scripts.released.inputs import Network, Quantities, task
+from scripts.released.inputs import Network, Quantities, rms, task
 from synthetic.mini.bodies import write_bodies
 
 PAPER = ["experiment=ihmr/spin_rt", "preset=paper"]
+MEAN, STD = (np.array(x)[:, None, None] for x in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
 VIEWS = (View(), View(True, (0.8, 1.1, 1.3), 0.0, 1.0), View(True, (1.0, 1.0, 1.0), 25.0, 1.15))
 
 
@@ -75,12 +76,12 @@ def geometry(root: Path, work: Path) -> Quantities:
     six = torch.randn(200, 6, generator=generator)
     vectors = torch.randn(200, 3, generator=generator)
     points, camera = torch.randn(5, 49, 3, generator=generator), torch.rand(5, 3) + 0.4
-    other = theirs.rot6d_to_rotmat(six), theirs.batch_rodrigues(vectors)
     place = torch.stack([camera[:, 1], camera[:, 2], 10000 / (224 * camera[:, 0] + 1e-9)], 1)
     eye = torch.eye(3).expand(5, 3, 3)
     image = theirs.perspective_projection(points, eye, place, 5000.0, torch.zeros(5, 2)) / 112
-    yield "rotation from six numbers", matrix_from_6d(six), other[0]
-    yield "rotation from axis and angle", roma.rotvec_to_rotmat(vectors), other[1]
+    yield "rotation from six numbers", matrix_from_6d(six), theirs.rot6d_to_rotmat(six)
+    made = theirs.batch_rodrigues(vectors)
+    yield "rotation from axis and angle", roma.rotvec_to_rotmat(vectors), made
     yield "projection with the predicted camera", project(points, camera), image
     ids = [constants.JOINT_MAP[name] for name in constants.JOINT_NAMES]
     yield "49 joints among the body's", JOINT_MAP, ids
@@ -109,28 +110,18 @@ def network(root: Path, work: Path) -> Quantities:
         model = hmr.hmr(str(folder / "smpl_mean_params.npz"), pretrained=False)
         model(torch.randn(3, 3, 224, 224))
         theirs = model.eval()(images)
-        optimizer = torch.optim.Adam(model.parameters())
-        permutation = list(range(5))
-        saver.CheckpointSaver(str(work)).save_checkpoint(
-            {"model": model}, {"optimizer": optimizer}, 1, 2, 64, permutation, 3
-        )
-    path = next(work.glob("*.pt"))
-    with torch.no_grad():
-        own = released.load(path, "spin")(images)
+        optimizers = {"optimizer": torch.optim.Adam(model.parameters())}
+        save = saver.CheckpointSaver(str(work)).save_checkpoint
+        save({"model": model}, optimizers, 1, 2, 64, list(range(5)), 3)
+        own = released.load(next(work.glob("*.pt")), "spin")(images)
     for index, what in enumerate(("rotations", "shape", "camera")):
         yield f"HMR from a checkpoint of their saver: {what}", own[index], theirs[index]
-
-
-def ihmr_images(folder: Path) -> Path:
-    """Return the folder that the image names in the npz are relative to."""
-    name = str(read_npz(folder / "h36m_train.npz")["imgname"][0])
-    return next(path for path in (folder, *folder.iterdir()) if (path / name).is_file())
 
 
 def task_of(overrides: list[str], folder: Path) -> tuple[Any, Tensor, Tensor]:
     """Return a task without its network, predictions (N, 229) and targets (N, T)."""
     cfg = composed("train", [*overrides, f"++paths.ihmr={folder}"])
-    people = ihmr.read_people(folder / "h36m_train.npz", ihmr_images(folder))
+    people = ihmr.read_people(folder / "h36m_train.npz", folder)
     rows = [ihmr.target(people, row, VIEWS[row % 3]) for row in range(12)]
     target = torch.from_numpy(np.stack(rows))
     generator = torch.Generator().manual_seed(1)
@@ -155,24 +146,22 @@ def losses(root: Path, work: Path) -> Quantities:
         criterion_keypoints=nn.MSELoss(reduction="none"), criterion_regr=nn.MSELoss(), device="cpu"
     )
     image, known = project(joints, camera), torch.ones(12)
-    axis_angles = torch.from_numpy(np.stack([rotvec(row) for row in true["pose"]])).float()
+    axis_angles = rotvec(true["pose"])
     keypoints = true["keypoints"].unflatten(1, (49, 3))
     points = true["joints"].unflatten(1, (24, 4))
     theirs = {
         "keypoints": trainer.keypoint_loss(itself, image, keypoints, 0.0, 1.0),
         "joints": trainer.keypoint_3d_loss(itself, joints, points, known),
     }
-    rotations = pose.unflatten(1, (24, 3, 3))
-    theirs["pose"], theirs["shape"] = trainer.smpl_losses(
-        itself, rotations, shape, axis_angles, true["shape"], known
-    )
+    rows = pose.unflatten(1, (24, 3, 3)), shape, axis_angles, true["shape"], known
+    theirs["pose"], theirs["shape"] = trainer.smpl_losses(itself, *rows)
     for name, value in theirs.items():
         yield f"loss of {name} (preset=paper)", parts[name], value
 
 
-def rotvec(row: Tensor) -> np.ndarray:
-    """(216,) -> (72,)."""
-    return roma.rotmat_to_rotvec(row.unflatten(0, (24, 3, 3))).flatten().numpy()
+def rotvec(rows: Tensor) -> Tensor:
+    """(N, 216) -> (N, 72)."""
+    return roma.rotmat_to_rotvec(rows.unflatten(1, (24, 3, 3))).flatten(1)
 
 
 def fits(root: Path, work: Path) -> Quantities:
@@ -206,25 +195,48 @@ def evaluation(root: Path, work: Path) -> Quantities:
     script = clone.load("eval")
     config.JOINT_REGRESSOR_H36M = str(folder / "J_regressor_h36m.npy")
     config.DATASET_FILES[0]["3dpw"] = str(folder / "3dpw_test.npz")
-    config.DATASET_FOLDERS["3dpw"] = str(ihmr_images(folder))
+    config.DATASET_FOLDERS["3dpw"] = str(folder)
     made = {gender: their_body(clone, folder, gender) for gender in ("neutral", "male", "female")}
     pred = torch.cat([matrices(poses(20, seed=4)).flatten(1), torch.randn(20, 10)], 1)
     rotations, shape = pred[:, :216].unflatten(1, (24, 3, 3)), pred[:, 216:]
-
     network = Network(lambda images: (rotations, shape, torch.zeros(len(images), 3)))
     printed_text = io.StringIO()
     bodies_of = mock.patch.object(script, "SMPL", lambda *a, gender="neutral", **k: made[gender])
     with bodies_of, contextlib.redirect_stdout(printed_text):
         dataset = clone.load("datasets.base_dataset").BaseDataset(None, "3dpw", is_train=False)
         script.run_evaluation(network, "3dpw", dataset, None, batch_size=20, num_workers=0)
-    printed = [
-        float(x)
-        for x in re.findall(r"(?:MPJPE|Reconstruction Error): ([\d.]+)", printed_text.getvalue())
-    ]
-    people = ihmr.read_people(folder / "3dpw_test.npz", ihmr_images(folder))
+    printed = re.findall(r"(?:MPJPE|Reconstruction Error): ([\d.]+)", printed_text.getvalue())
+    people = ihmr.read_people(folder / "3dpw_test.npz", folder)
     target = np.stack([ihmr.target(people, row, View()) for row in range(20)])
     metrics = BodyMetrics(folder, folder / "smpl_mean_params.npz", "neutral", 64)
     metrics.update(torch.cat([pred, torch.zeros(20, 3)], 1), torch.from_numpy(target))
     report = metrics.compute()
-    yield "evaluation on 3DPW: MPJPE", report["mpjpe"], printed[-2]
-    yield "evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], printed[-1]
+    yield "evaluation on 3DPW: MPJPE", report["mpjpe"], float(printed[-2])
+    yield "evaluation on 3DPW: PA-MPJPE", report["pa_mpjpe"], float(printed[-1])
+
+
+def samples(root: Path, work: Path) -> Quantities:
+    """A person unchanged, mirrored, and turned, mirrored and scaled."""
+    clone, folder = spin_clone(root), write_body(work)
+    dataset, config = clone.load("datasets.base_dataset"), clone.load("config")
+    config.DATASET_FILES[1]["h36m"] = str(folder / "h36m_train.npz")
+    config.DATASET_FOLDERS["h36m"] = str(folder)
+    people = ihmr.read_people(folder / "h36m_train.npz", folder)
+    theirs = dataset.BaseDataset(None, "h36m", is_train=True)
+    for view in VIEWS:
+        sampled = (int(view.flip), np.array(view.gain), view.rotation, view.scale)
+        with mock.patch.object(theirs, "augm_params", return_value=sampled):
+            item = theirs[0]
+        own = ihmr.split_target(torch.from_numpy(ihmr.target(people, 0, view))[None])
+        title = "loader, a person" if view == View() else "loader, mirrored"
+        title += ", turned by 25 degrees, scaled by 1.15" if view.rotation else ""
+        yield f"{title}: pose", own["pose"], matrices(item["pose"][None]).flatten(1)
+        yield f"{title}: 3-D joints", own["joints"], item["pose_3d"]
+        yield f"{title}: keypoints in the crop", own["keypoints"], item["keypoints"]
+        image = crops.crop(read_image(people, 0), people.center[0], people.scale[0], view, 224)
+        planes = (image.transpose(2, 0, 1) / 255 - MEAN) / STD
+        yield f"{title}: image, rms", rms(planes, item["img"]), 0.0
+
+
+def read_image(people: ihmr.People, row: int) -> np.ndarray:
+    return np.array(Image.open(people.images / str(people.imgname[row])).convert("RGB"))
