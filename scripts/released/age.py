@@ -61,48 +61,42 @@ def weights(root: Path, work: Path) -> Quantities:
     """Sample weights of re-weighting and LDS, and BNI's bins."""
     dataset = Clone(root, "imdb-wiki-dir").load("datasets").IMDBWIKI
 
-    def theirs(labels: np.ndarray | None = None, **options: Any) -> Any:
-        frame = pandas.DataFrame({"age": ages() if labels is None else labels, "path": ""})
+    def theirs(labels: np.ndarray, **options: Any) -> Any:
+        frame = pandas.DataFrame({"age": labels, "path": ""})
         return dataset(frame, str(work), 224, "train", **options)
 
-    column = ages()[:, None].astype(float)
-    for row, scheme, lds in (
-        ("rrt", "inverse", False),
-        ("sqrt_inverse", "sqrt_inv", False),
-        ("rrt_lds", "inverse", True),
-    ):
-        own = fitted(official(f"imdb_wiki/{row}").loss.weights, column)
-        name = f"weights, {scheme}{' with LDS' if lds else ''} ({row})"
-        yield name, own, theirs(reweight=scheme, lds=lds).weights
     old = np.where(np.arange(4000) % 200 == 0, 118 + np.arange(4000) // 200, ages())
-    own = fitted(official("imdb_wiki/rrt").loss.weights, old[:, None].astype(float))
-    other = theirs(old, reweight="inverse").weights
-    yield "weights, inverse, some ages above 120", own, other
+    for title, row, labels, options in (
+        ("inverse (rrt)", "rrt", ages(), {"reweight": "inverse"}),
+        ("sqrt_inv (sqrt_inverse)", "sqrt_inverse", ages(), {"reweight": "sqrt_inv"}),
+        ("inverse with LDS (rrt_lds)", "rrt_lds", ages(), {"reweight": "inverse", "lds": True}),
+        ("inverse, some ages above 120", "rrt", old, {"reweight": "inverse"}),
+    ):
+        own = fitted(official(f"imdb_wiki/{row}").loss.weights, labels[:, None].astype(float))
+        yield f"weights, {title}", own, theirs(labels, **options).weights
     for kernel in ("gaussian", "triang", "laplace"):
         lds = {"kernel": kernel, "size": 5, "sigma": 2.0}
         edges = np.arange(-0.5, 201)
         own = label_weights(ages(), edges, scheme="sqrt_inverse", clip=None, lds=lds)
         options = {"lds": True, "lds_kernel": kernel, "lds_ks": 5, "lds_sigma": 2.0}
-        other = theirs(reweight="sqrt_inv", **options).weights
+        other = theirs(ages(), reweight="sqrt_inv", **options).weights
         yield f"weights, sqrt_inv, LDS {kernel}", own, other
     smoothing = "loss.prior.smoothing={kernel: gaussian, size: 5, sigma: 2, whole: true}"
     for name, overrides in (("BNI, bins", []), ("BNI, bins with LDS", [smoothing])):
-        own = fitted(official("imdb_wiki/bni", *overrides).loss.prior, column)
+        prior = official("imdb_wiki/bni", *overrides).loss.prior
+        own = fitted(prior, ages()[:, None].astype(float))
         lds = {"lds": bool(overrides), "lds_kernel": "gaussian", "lds_ks": 5, "lds_sigma": 2}
-        centers, weights = theirs().get_bucket_info(max_target=200, **lds)
+        centers, weights = theirs(ages()).get_bucket_info(max_target=200, **lds)
         yield f"{name}: centers", own.centers, centers
         yield f"{name}: weights", own.weights, weights
 
 
-def open_script(root: Path, work: Path) -> Any:
-    """Import their training script, which parses arguments and makes folders."""
-    store = ["--store_root", str(work / "store"), "--data_dir", str(work)]
-    return Clone(root, "imdb-wiki-dir").load("train", store)
-
-
 def metrics(root: Path, work: Path) -> Quantities:
-    """The metrics that their validation prints and returns, for the same predictions."""
-    script = open_script(root, work)
+    """The metrics that their validation prints and returns, for the same predictions, and the
+    defaults of their command line against `preset=official`."""
+    store = ["--store_root", str(work / "store"), "--data_dir", str(work)]
+    script = Clone(root, "imdb-wiki-dir").load("train", store)
+    yield inputs.settings("age", vars(script.args))
     pred, target = pair(3000, seed=5)
     train = ages(seed=6)
     batches = list(zip(pred.split(256), target.split(256), [None] * 12, strict=True))
@@ -140,11 +134,6 @@ def network(root: Path, work: Path) -> Quantities:
         theirs = model.eval()(images)
     title = "ResNet-50 from a checkpoint of their save_checkpoint"
     yield from inputs.checkpoint(title, work / "ckpt.pth.tar", "imdb_wiki", images, theirs)
-
-
-def stage1_settings(root: Path, work: Path) -> Quantities:
-    """The defaults of their command line and `preset=official`."""
-    yield inputs.settings("age", vars(open_script(root, work).args))
 
 
 def fds(root: Path, work: Path) -> Quantities:

@@ -20,11 +20,6 @@ from scripts.released.clones import Clone
 from scripts.released.inputs import Network, Quantities, official, task
 
 FIRST = maps.FIRST_BIN
-ARGS = {  # defaults of their command line
-    **{"lds": False, "lds_kernel": "gaussian", "lds_ks": 5, "lds_sigma": 2, "reweight": "none"},
-    **{"bucket_start": 7, "bucket_num": 100, "fds": False, "bmse": False, "lr": 1e-4},
-    **{"start_update": 0, "start_smooth": 1, "fds_mmt": 0.9},
-}
 ROWS = {  # experiment: their command line
     "vanilla": {},
     "inverse": {"reweight": "inverse"},
@@ -39,8 +34,10 @@ METRICS = {"rmse": "RMSE", "mse": "MSE", "mae": "MAE", "abs_rel": "ABS_REL", "lo
 METRICS |= {f"delta{k}": f"DELTA{k}" for k in (1, 2, 3)}
 
 
-def arguments(**changes: Any) -> SimpleNamespace:
-    return SimpleNamespace(**{**ARGS, **changes})
+def arguments(clone: Clone, **changes: Any) -> SimpleNamespace:
+    """Return the defaults of their command line, with some changes."""
+    defaults = vars(clone.load("train").parser.parse_args([]))
+    return SimpleNamespace(**{**defaults, **changes})
 
 
 def labels(counts: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +46,7 @@ def labels(counts: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def priors(root: Path, work: Path) -> Quantities:
-    """GAI's mixture and BNI's bins, from the histogram in their code."""
+    """GAI's mixture, BNI's bins and the weights of bins, from the histogram in their code."""
     clone = Clone(root, "nyud2-dir")
     loader = clone.load("loaddata")
     known = labels(loader.TRAIN_BUCKET_NUM)
@@ -59,9 +56,13 @@ def priors(root: Path, work: Path) -> Quantities:
     yield "GAI, log-evidence of the fitted mixture, 0 to 10 m", *sides
     for name, overrides, row in (("", [], "vanilla"), (" with LDS", [LDS], "vanilla_lds")):
         own = build.fitted(official("nyud2/bni", *overrides).loss.prior, *known)
-        centers, weights = loader.get_bucket_info(arguments(**ROWS[row]))
+        centers, weights = loader.get_bucket_info(arguments(clone, **ROWS[row]))
         yield f"BNI, bins{name}: centers", own.centers, centers
         yield f"BNI, bins{name}: weights", own.weights, weights
+    for row in ("inverse", "sqrt_inverse", "vanilla_lds"):
+        theirs = bucket_weights(loader, arguments(clone, **ROWS[row]))
+        own = build.fitted(official(f"nyud2/{row}").loss.weights, *known)
+        yield f"{row}, bin weights from 0.7 m on", own[FIRST:], theirs[FIRST:]
 
 
 def sampled_depths(counts: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -79,24 +80,17 @@ def bucket_weights(loader: Any, args: SimpleNamespace) -> np.ndarray:
     return np.array(object.__new__(loader.depthDataset)._get_bucket_weights(args))
 
 
-def weights(root: Path, work: Path) -> Quantities:
-    """The weight of each bin from 0.7 m on."""
-    loader = Clone(root, "nyud2-dir").load("loaddata")
-    for row in ("inverse", "sqrt_inverse", "vanilla_lds"):
-        theirs = bucket_weights(loader, arguments(**ROWS[row]))
-        own = build.fitted(official(f"nyud2/{row}").loss.weights, *labels(loader.TRAIN_BUCKET_NUM))
-        yield f"{row}, bin weights from 0.7 m on", own[FIRST:], theirs[FIRST:]
-
-
 def steps(root: Path, work: Path) -> Quantities:
-    """A training step on the same maps."""
+    """A training step on the same maps, and the defaults of their command line against
+    `preset=official`."""
     clone = Clone(root, "nyud2-dir")
     script, loader = clone.load("train"), clone.load("loaddata")
+    yield inputs.settings("depth", vars(arguments(clone)))
     counts = np.array(loader.TRAIN_BUCKET_NUM)
     depth, start = sampled_depths(counts)
     made = clone.load("preprocess_gmm").fit_gmm(SimpleNamespace(K=16))
     for row, changes in ROWS.items():
-        script.args = arguments(**changes)
+        script.args = arguments(clone, **changes)
         criterion, weight = None, torch.ones_like(depth)
         if row == "gai":
             with mock.patch("joblib.load", return_value=made):
@@ -151,7 +145,7 @@ def network(root: Path, work: Path) -> Quantities:
     script, test = clone.load("train"), clone.load("test")
     torch.manual_seed(0)
     images = torch.randn(2, 3, *maps.CROP)
-    script.args = arguments(store_dir=str(work))
+    script.args = arguments(clone, store_dir=str(work))
     encoder = modules.E_resnet(resnet.resnet50(pretrained=False))
     channels = [256, 512, 1024, 2048]
     model = net.model(script.args, encoder, num_features=2048, block_channel=channels)
@@ -178,12 +172,6 @@ def network(root: Path, work: Path) -> Quantities:
     keys = ("rmse", "mae", "delta1")
     theirs = [measured["overall"][METRICS[key]] for key in keys]
     yield f"their test loop on their network: {', '.join(keys)}", [own[key] for key in keys], theirs
-
-
-def all_settings(root: Path, work: Path) -> Quantities:
-    """The defaults of their command line and `preset=official`."""
-    parser = Clone(root, "nyud2-dir").load("train").parser
-    yield inputs.settings("depth", vars(parser.parse_args([])))
 
 
 def fds(root: Path, work: Path) -> Quantities:

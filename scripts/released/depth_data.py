@@ -46,11 +46,11 @@ def views(root: Path, folder: Path, frames: int, titles: dict[str, tuple]) -> Qu
 
     titles: {title: ("train", angle, mirror) or ("test", row)}
     """
-    loader = Clone(root, "nyud2-dir").load("loaddata")
+    clone = Clone(root, "nyud2-dir")
+    loader, args = clone.load("loaddata"), arguments(clone, data_dir=str(folder))
     np.save(folder / "test_balanced_mask.npy", np.ones((frames, *maps.CROP), np.uint8))
     np.save(folder / "train_depth_histogram.npy", np.ones((frames, 100), np.int64))
     cfg = official("nyud2/vanilla", f"++paths.nyud2={folder}")
-    args = arguments(data_dir=str(folder))
     for title, (side, *sampled) in titles.items():
         dataset = build.dataset(cfg, side)
         if side == "train":
@@ -125,7 +125,7 @@ def colours(root: Path, work: Path) -> Quantities:
         mock.patch.object(loader, "depthDataset", SimpleNamespace),
         mock.patch.object(loader, "DataLoader", lambda dataset, *args, **kwargs: dataset),
     ):
-        training = loader.getTrainingData(arguments(data_dir="."))
+        training = loader.getTrainingData(arguments(clone, data_dir="."))
     kinds = (steps.Lighting, steps.ColorJitter, steps.Normalize)
     image = picture(*maps.CROP)
     alphas, lights = [0.3, -0.25, 0.1], torch.tensor([0.05, -0.08, 0.11])
@@ -153,11 +153,12 @@ def colours(root: Path, work: Path) -> Quantities:
 
 def histograms(root: Path, work: Path) -> Quantities:
     """The bins of the maps that the mask and the histogram are made from."""
-    loader = Clone(root, "nyud2-dir").load("loaddata")
+    clone = Clone(root, "nyud2-dir")
+    loader, args = clone.load("loaddata"), arguments(clone, data_dir=str(work))
     for height, width in SIZES:
         write_frames(work, "test", height, width)
         np.save(work / "test_balanced_mask.npy", np.ones((2, *maps.CROP), np.uint8))
-        dataset = loader.getTestingData(arguments(data_dir=str(work))).dataset
+        dataset = loader.getTestingData(args).dataset
         counts = []
         for item in (dataset[0], dataset[1]):
             bins = [dataset.get_bin_idx(value) for value in item["depth"].numpy().ravel()]

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from synthetic.benchmark.jobs import Job
-from synthetic.benchmark.problems import NONLINEAR, SKEWS, Problem, Split, make_splits
+from synthetic.benchmark.problems import NONLINEAR, SKEWS, TABLE, Problem, Split, make_splits
 
 NAMES = {
     "Vanilla": "Least squares",
@@ -107,7 +106,7 @@ class Figures:
 
     def surfaces(self) -> Figure | None:
         """Fig. 3: predictions on a uniform test set in two dimensions."""
-        problems = [p for p in (Problem("mvn", skew) for skew in LOW_TO_HIGH) if self.has(p)]
+        problems = [p for p in TABLE[:5:-1] if self.has(p)]  # from low to high skew
         if not problems:
             return None
         figure = Figure(figsize=(12, 2.6 * len(problems)))
@@ -181,21 +180,15 @@ def plot_surface(points: np.ndarray, title: str, shade: str, ax) -> Axes:
 
 def add_legend(figure: Figure, *axes: Axes) -> None:
     """Add one legend below all panels, with the entries of the given axes."""
-    found: dict[str, Artist] = {}
-    for ax in axes:
-        handles, labels = ax.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
+    pairs = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in axes]
+    found = {label: handle for pair in pairs for handle, label in pair}
     place = {"loc": "outside lower center", "ncols": len(found), "markerscale": 4}
     figure.legend(list(found.values()), list(found), **place)
 
 
 def plot_all(jobs: Sequence[Job], colour: Callable[[str], str]) -> dict[str, Figure]:
     """Return every figure that the finished jobs allow, by name."""
-    figures = Figures(jobs, colour)
-    found = {
-        "skews": figures.skews(),
-        "surfaces": figures.surfaces(),
-        "nonlinear": figures.nonlinear(),
-        "seeds": figures.seeds(),
-    }
+    plots = Figures(jobs, colour)
+    kinds = (plots.skews, plots.surfaces, plots.nonlinear, plots.seeds)
+    found = {plot.__name__: plot() for plot in kinds}
     return {name: figure for name, figure in found.items() if figure is not None}

@@ -1,5 +1,6 @@
 """The synthetic benchmark end to end: jobs that resume, table, figures, errors."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -67,6 +68,17 @@ def test_a_table_has_every_seed(finished: list[Job], tmp_path: Path):
     assert written["seeds"]["Vanilla"] == [(0, 0), (1, 1)]
     against = written["against"]["GAI (true noise)"]["Vanilla"]
     assert {cell["pairs"] for cell in against.values()} == {2}
+    assert set(written["extras"]["Vanilla + post-hoc"]) == {p.name for p in TABLE[:6]}
+
+
+def test_balancing_after_training_undoes_the_shrinkage(monkeypatch: pytest.MonkeyPatch):
+    """Least squares halves the slope of labels with variance 1 and noise 1."""
+    problem, training = TABLE[2], dataclasses.replace(TINY, samples=1024, held_out=1024)
+    line = {"weight": np.full((1, 2, 1, 1), 0.5), "bias": np.full((1, 2, 1), 2.5)}
+    monkeypatch.setattr(Job, "result", lambda _: {"mse": np.zeros((1, 2)), **line})
+    errors = Job("Vanilla", (problem,), (0, 1), training, "").rebalanced()
+    # the rest is clipping: no prediction leaves the range of the training labels, 5 +- 3.2
+    assert (errors < 0.3 * problem.least_squares_mse()).all()
 
 
 def test_a_finished_job_is_not_rerun(finished: list[Job]):

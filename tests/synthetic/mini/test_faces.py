@@ -1,5 +1,8 @@
-"""The mini faces: long-tailed ages, visible but noisy cues, one picture per seed, real format."""
+"""The mini faces: long-tailed ages, visible but noisy cues, real format, in folders that are
+written atomically, once for the same settings, and never over other files."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +11,8 @@ import pytest
 from datasets.ages import AgeDataset, read_csv
 from datasets.split import balanced_split
 from synthetic.mini.faces import OLDEST, age_frequencies, face, sample_traits, write_faces
+
+SMALL = {"images": 60, "size": 32, "cap": 2, "seed": 3}
 
 
 def test_ages_are_long_tailed_like_imdb_wiki():
@@ -30,13 +35,6 @@ def test_the_default_size_has_all_three_shots(seed):
         assert test[shot].sum() >= 150
 
 
-def test_a_picture_depends_on_the_seed_only():
-    first = face(40, 64, (1, 2))
-    assert (first.shape, first.dtype) == ((64, 64, 3), np.uint8)
-    np.testing.assert_array_equal(first, face(40, 64, (1, 2)))
-    assert (first != face(40, 64, (1, 3))).mean() > 0.9
-
-
 def test_every_age_renders_at_any_size():
     assert all(face(age, 24 + age % 3, (age,)).std() > 5 for age in range(0, OLDEST + 1, 4))
 
@@ -56,9 +54,51 @@ def test_cues_grow_with_age_but_overlap():
 
 
 def test_the_folder_is_a_dataset_in_the_real_format(tmp_path: Path):
-    assert write_faces(tmp_path, images=60, size=32, cap=2, seed=3)
+    assert write_faces(tmp_path, **SMALL)
     rows = read_csv(tmp_path / "imdb_wiki.csv")
     assert len(rows) == 60
     assert {row.path.split("/")[0] for row in rows} == {"imdb_crop", "wiki_crop"}
     dataset = AgeDataset(tmp_path / "imdb_wiki.csv", tmp_path, "train", 32)
     assert dataset[0]["input"].shape == (3, 32, 32)
+
+
+def contents(folder: Path) -> dict:
+    return {f.relative_to(folder): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_same_settings_give_the_same_bytes_once(tmp_path: Path):
+    assert write_faces(tmp_path / "a", **SMALL)
+    assert write_faces(tmp_path / "b", **SMALL)
+    first = contents(tmp_path / "a")
+    assert first == contents(tmp_path / "b")
+    assert not write_faces(tmp_path / "a", **SMALL)
+    assert write_faces(tmp_path / "a", **SMALL | {"seed": 4})
+    assert first != contents(tmp_path / "a")
+
+
+def test_an_interruption_keeps_the_old_folder(tmp_path: Path):
+    def interrupt(paths):
+        yield from paths[:5]
+        raise KeyboardInterrupt
+
+    write_faces(tmp_path / "mini", **SMALL)
+    before = contents(tmp_path / "mini")
+    with pytest.raises(KeyboardInterrupt):
+        write_faces(tmp_path / "mini", **SMALL | {"seed": 4}, progress=interrupt)
+    assert contents(tmp_path / "mini") == before
+    assert [file.name for file in tmp_path.iterdir()] == ["mini"]
+
+
+def test_temporary_folders_of_killed_processes_are_removed(tmp_path: Path):
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    (tmp_path / f"mini.partial-{done.pid}/imdb_crop").mkdir(parents=True)
+    write_faces(tmp_path / "mini", **SMALL)
+    assert [file.name for file in tmp_path.iterdir()] == ["mini"]
+
+
+def test_a_folder_that_was_not_generated_is_never_touched(tmp_path: Path):
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"without settings\.json"):
+        write_faces(tmp_path, **SMALL)
+    assert (tmp_path / "precious.txt").read_text() == "mine"
