@@ -21,8 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from models.smpl import SMPL
-from synthetic.mini.body import body, write_body
-from synthetic.mini.body_drawing import garments, render_person
+from synthetic.mini.body import body, garments, render_person, write_body
 from synthetic.mini.folder import Progress, generated_folder, write_jpeg
 from synthetic.mini.poses import read_poses, sample_poses
 

@@ -5,6 +5,7 @@ fits a pinhole. N: people.
 """
 
 import runpy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,15 +96,10 @@ def estimator(clone: Clone, folder: Path, fits: tuple[Tensor, Tensor]) -> Any:
     whole.body_model_train, whole.convention = Body(folder), config["model"]["convention"]
     whole.registration_mode = config["registration"]["mode"]
     whole.fits_dict = type("Fits", (), {"__getitem__": lambda self, key: fits})()
-    node = config["registrant"]
-    kept = {key: node[key] for key in ("num_epochs", "stages", "keypoints2d_loss")}
-    whole.registrant = smplify.SMPLify(
-        body_model=whole.body_model_train,
-        camera=Pinhole(),
-        ignore_keypoints=node["ignore_keypoints"],
-        device=torch.device("cpu"),
-        **kept,
-    )
+    keys = ("num_epochs", "stages", "keypoints2d_loss", "ignore_keypoints")
+    options = {key: config["registrant"][key] for key in keys}
+    options |= {"body_model": whole.body_model_train, "camera": Pinhole()}
+    whole.registrant = smplify.SMPLify(device=torch.device("cpu"), **options)
     return whole
 
 
@@ -170,19 +166,16 @@ def losses(root: Path, work: Path) -> Quantities:
     parts = task.unweighted(pred, {"target": target})
     names = {"keypoints": "keypoints2d", "joints": "keypoints3d", "shape": "smpl_betas"}
     names |= {"camera": "camera", "pose": "smpl_pose"}
+    sides = ()
     for name, other in names.items():
-        value = task.scale[name] * parts[name]
-        sides = [
-            [term, *torch.autograd.grad(term, pred, retain_graph=True)]
-            for term in (value, found[f"{other}_loss"])
-        ]
+        sides = task.scale[name] * parts[name], found[f"{other}_loss"]
         title = "BMC of the pose" if name == "pose" else f"loss of {name}"
-        yield f"IHMR, {title}: value", sides[0][0], sides[1][0]
-        yield f"IHMR, {title}: gradient", sides[0][1], sides[1][1]
-    noise = task.loss.likelihood.sigma, theirs.loss_smpl_pose.noise_sigma
-    terms = task.scale["pose"] * parts["pose"], found["smpl_pose_loss"]
-    sides = [torch.autograd.grad(t, s)[0] for t, s in zip(terms, noise, strict=True)]
-    yield "IHMR, BMC of the pose: gradient to sigma", sides[0], sides[1]
+        yield f"IHMR, {title}: value", *sides
+        gradients = (torch.autograd.grad(term, pred, retain_graph=True)[0] for term in sides)
+        yield f"IHMR, {title}: gradient", *gradients
+    noise = task.loss.likelihood.sigma, theirs.loss_smpl_pose.noise_sigma  # of the pose, the last
+    gradients = (torch.autograd.grad(*pair)[0] for pair in zip(sides, noise, strict=True))
+    yield "IHMR, BMC of the pose: gradient to sigma", *gradients
 
 
 def sigma(root: Path, work: Path) -> Quantities:
@@ -200,14 +193,12 @@ def sigma(root: Path, work: Path) -> Quantities:
             loss.likelihood.sigma.fill_(start)
         return loss
 
-    def other(start: float) -> Any:
-        return theirs.BMCLossMD(start, loss_mse_weight=60, loss_debias_weight=5)
-
+    other = partial(theirs.BMCLossMD, loss_mse_weight=60, loss_debias_weight=5)
     title = "IHMR, BMC, {}, sigma 0.3, 1, 3"
     yield from noisy_losses(title, ours, other, (pred, target), (0.3, 1.0, 3.0))
-    own, released = ours(1.0), other(1.0)
-    noises = own.likelihood.sigma, released.noise_sigma
-    for loss, noise in zip((own, released), noises, strict=True):
+    pair = ours(1.0), other(1.0)
+    noises = pair[0].likelihood.sigma, pair[1].noise_sigma
+    for loss, noise in zip(pair, noises, strict=True):
         optimizer = torch.optim.Adam([noise], lr=1e-2)
         for _ in range(500):
             optimizer.zero_grad()

@@ -10,8 +10,7 @@ import torch
 
 from models.smpl import check_body
 from synthetic.mini.bodies import mean_rotation, write_bodies
-from synthetic.mini.body import body, smpl_arrays
-from synthetic.mini.body_drawing import garments, nearest, render_person
+from synthetic.mini.body import body, garments, nearest, render_person, smpl_arrays
 from synthetic.mini.poses import read_poses, sample_poses
 
 

@@ -7,8 +7,16 @@ import pytest
 
 from datasets.depth import histogram
 from datasets.nyud2 import DepthDataset
-from synthetic.mini.room_casting import Room, cast, rays
-from synthetic.mini.rooms import choose_rooms, depth_frequencies, frame, sample_room, write_rooms
+from synthetic.mini.rooms import (
+    Room,
+    cast,
+    choose_rooms,
+    depth_frequencies,
+    frame,
+    rays,
+    sample_room,
+    write_rooms,
+)
 
 DATA = Path(__file__).parents[2] / "data"
 
