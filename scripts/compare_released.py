@@ -28,7 +28,7 @@ def compare_all(cfg: DictConfig) -> None:
     GlobalHydra.instance().clear()  # the comparisons compose configs
     start = time.perf_counter()
     clones = {key: cfg[key] for key in cfg.repositories}
-    lines, skipped = compare(cfg.repositories, clones, cfg.only, {"nyud2": cfg.nyud2})
+    lines, skipped = compare(cfg.repositories, clones, cfg.only, cfg.nyud2)
     wrong = [line for line in lines if line["verdict"].startswith(("DIFFERENT", "FAILED"))]
     table = Table("repository", *COLUMNS)
     for line in lines:

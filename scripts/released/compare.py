@@ -31,13 +31,13 @@ def compare(
     repositories: Mapping[str, Any],
     clones: Mapping[str, str | Path | None],
     only: str | None = None,
-    data: Mapping[str, str | None] | None = None,
+    nyud2: str | None = None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a line for each quantity, and a sentence for everything that was skipped.
 
     repositories: {key: {url, parts}}; a part is a module of scripts/released/.
     clones: {key: folder or None}.
-    data: {name: folder} of real data, which a check finds under that name in its work folder.
+    nyud2: folder of NYUD2-DIR, which a check finds as `nyud2` in its work folder.
     """
     lines, skipped = [], []
     for key, repository in repositories.items():
@@ -50,9 +50,8 @@ def compare(
             torch.manual_seed(0)  # a check alone has the numbers that it has among all
             try:
                 with tempfile.TemporaryDirectory() as work, old_environment():
-                    for link, folder in (data or {}).items():
-                        if folder is not None:
-                            (Path(work) / link).symlink_to(Path(folder).resolve())
+                    if nyud2 is not None:
+                        (Path(work) / "nyud2").symlink_to(Path(nyud2).resolve())
                     for quantity, ours, theirs in check(Path(clone), Path(work)):
                         lines.append({"repository": name, **line(part, quantity, ours, theirs)})
             except Missing as error:

@@ -21,8 +21,6 @@ from scripts.released.clones import Clone, Missing
 from scripts.released.depth import arguments
 from scripts.released.inputs import Quantities, official, picture, rms
 
-SIZES = ((480, 640), (240, 320))
-
 
 def write_frames(work: Path, side: str, height: int, width: int) -> None:
     """Write two frames in the layout of NYUD2-DIR: smooth depth with steps, as rooms have."""
@@ -41,12 +39,11 @@ def write_frames(work: Path, side: str, height: int, width: int) -> None:
     (work / f"nyu2_{side}.csv").write_text("".join(rows))
 
 
-def views(root: Path, folder: Path, frames: int, titles: dict[str, tuple]) -> Quantities:
+def views(clone: Clone, folder: Path, frames: int, titles: dict[str, tuple]) -> Quantities:
     """Yield depth (metres) and image (standard deviations of the colours) of a frame.
 
     titles: {title: ("train", angle, mirror) or ("test", row)}
     """
-    clone = Clone(root, "nyud2-dir")
     loader, args = clone.load("loaddata"), arguments(clone, data_dir=str(folder))
     np.save(folder / "test_balanced_mask.npy", np.ones((frames, *maps.CROP), np.uint8))
     np.save(folder / "train_depth_histogram.npy", np.ones((frames, 100), np.int64))
@@ -63,8 +60,10 @@ def views(root: Path, folder: Path, frames: int, titles: dict[str, tuple]) -> Qu
 
 
 def loaders(root: Path, work: Path) -> Quantities:
-    """Frames of 640 x 480 and 320 x 240."""
-    for height, width in SIZES:
+    """Frames of 640 x 480 and 320 x 240, and the histograms that the mask is made from."""
+    clone = Clone(root, "nyud2-dir")
+    loader, args = clone.load("loaddata"), arguments(clone, data_dir=str(work))
+    for height, width in ((480, 640), (240, 320)):
         for side in ("train", "test"):
             write_frames(work, side, height, width)
         title = f"{{}} from {width} x {height}"
@@ -73,7 +72,13 @@ def loaders(root: Path, work: Path) -> Quantities:
             f"training {title}, turned by 3 degrees and mirrored": ("train", 3.0, True),
             f"test {title}": ("test", 0),
         }
-        yield from views(root, work, 2, titles)
+        yield from views(clone, work, 2, titles)
+        dataset, counts = loader.getTestingData(args).dataset, []
+        for item in (dataset[0], dataset[1]):
+            bins = [dataset.get_bin_idx(value) for value in item["depth"].numpy().ravel()]
+            counts.append(np.bincount(bins, minlength=100))
+        own = nyud2.histograms(Frames(work, "test"))
+        yield f"histograms of two frames of {width} x {height}", own, np.stack(counts)
 
 
 def real_frames(root: Path, work: Path) -> Quantities:
@@ -90,7 +95,7 @@ def real_frames(root: Path, work: Path) -> Quantities:
         "a real frame in training, turned and mirrored: {}": ("train", 3.0, True),
         "a real frame in the test: {}": ("test", 2),
     }
-    yield from views(root, some, 3, titles)
+    yield from views(Clone(root, "nyud2-dir"), some, 3, titles)
 
 
 def augmented(dataset: Any, turn: float, mirror: bool) -> dict:
@@ -149,22 +154,6 @@ def colours(root: Path, work: Path) -> Quantities:
                 sample = step(sample) if isinstance(step, kinds) else sample
         theirs.append(sample["image"])
     yield "training image: lighting and jitter, same draws", own, theirs
-
-
-def histograms(root: Path, work: Path) -> Quantities:
-    """The bins of the maps that the mask and the histogram are made from."""
-    clone = Clone(root, "nyud2-dir")
-    loader, args = clone.load("loaddata"), arguments(clone, data_dir=str(work))
-    for height, width in SIZES:
-        write_frames(work, "test", height, width)
-        np.save(work / "test_balanced_mask.npy", np.ones((2, *maps.CROP), np.uint8))
-        dataset = loader.getTestingData(args).dataset
-        counts = []
-        for item in (dataset[0], dataset[1]):
-            bins = [dataset.get_bin_idx(value) for value in item["depth"].numpy().ravel()]
-            counts.append(np.bincount(bins, minlength=100))
-        own = nyud2.histograms(Frames(work, "test"))
-        yield f"histograms of two frames of {width} x {height}", own, np.stack(counts)
 
 
 def mask(root: Path, work: Path) -> Quantities:

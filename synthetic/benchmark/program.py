@@ -10,6 +10,7 @@ R: runs; n: samples; B: batch; F: inputs; D: label dimensions.
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,8 +41,7 @@ class Training:
     validations: int  # evenly over the epochs
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """State of R runs: losses and errors (R,), weight (R, D, F), bias (R, D), sigma (R,)."""
 
     loss: Tensor  # on validation pairs, in nats, comparable while sigma moves
@@ -52,8 +52,7 @@ class State:
 
     def better(self, other: "State") -> "State":
         """Return for each run the state of lower validation loss."""
-        first = self.loss <= other.loss
-        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
+        first, pairs = self.loss <= other.loss, zip(self, other, strict=True)
         return State(*(torch.where(first.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
 
 
