@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from synthetic.benchmark.jobs import Job
-from synthetic.benchmark.problems import NONLINEAR, SKEWS, TABLE, Problem, Split, make_splits
+from synthetic.benchmark.problems import NONLINEAR, SKEWS, Problem, Split, make_splits
 
 NAMES = {
     "Vanilla": "Least squares",
@@ -106,7 +106,7 @@ class Figures:
 
     def surfaces(self) -> Figure | None:
         """Fig. 3: predictions on a uniform test set in two dimensions."""
-        problems = [p for p in TABLE[:5:-1] if self.has(p)]  # from low to high skew
+        problems = [p for skew in LOW_TO_HIGH if self.has(p := Problem("mvn", skew))]
         if not problems:
             return None
         figure = Figure(figsize=(12, 2.6 * len(problems)))

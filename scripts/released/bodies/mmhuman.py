@@ -166,15 +166,17 @@ def losses(root: Path, work: Path) -> Quantities:
     parts = task.unweighted(pred, {"target": target})
     names = {"keypoints": "keypoints2d", "joints": "keypoints3d", "shape": "smpl_betas"}
     names |= {"camera": "camera", "pose": "smpl_pose"}
-    sides = ()
-    for name, other in names.items():
-        sides = task.scale[name] * parts[name], found[f"{other}_loss"]
+    terms = {
+        name: (task.scale[name] * parts[name], found[f"{other}_loss"])
+        for name, other in names.items()
+    }
+    for name, sides in terms.items():
         title = "BMC of the pose" if name == "pose" else f"loss of {name}"
         yield f"IHMR, {title}: value", *sides
         gradients = (torch.autograd.grad(term, pred, retain_graph=True)[0] for term in sides)
         yield f"IHMR, {title}: gradient", *gradients
-    noise = task.loss.likelihood.sigma, theirs.loss_smpl_pose.noise_sigma  # of the pose, the last
-    gradients = (torch.autograd.grad(*pair)[0] for pair in zip(sides, noise, strict=True))
+    noise = task.loss.likelihood.sigma, theirs.loss_smpl_pose.noise_sigma
+    gradients = (torch.autograd.grad(*pair)[0] for pair in zip(terms["pose"], noise, strict=True))
     yield "IHMR, BMC of the pose: gradient to sigma", *gradients
 
 
