@@ -106,6 +106,10 @@ def test_missing_files_are_named(faces, path):
 def test_links_may_not_leave_the_folder(faces, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     (faces / "crop/0.jpg").rename(outside / "0.jpg")
+    (faces / "crop/0.jpg").symlink_to(faces / "crop/1.jpg")
+    (outside / "root").symlink_to(faces)
+    build(outside / "root")[0]  # links inside and a linked root are fine
+    (faces / "crop/0.jpg").unlink()
     (faces / "crop/0.jpg").symlink_to(outside / "0.jpg")
     with pytest.raises(ValueError, match=r"faces\.csv, line 2: 'crop/0\.jpg' is a link"):
         build(faces)
@@ -113,11 +117,3 @@ def test_links_may_not_leave_the_folder(faces, tmp_path_factory):
     (faces / "faces.csv").write_text("age,path,split\n1,linked/0.jpg,train\n")
     with pytest.raises(ValueError, match=r"'linked/0\.jpg' is a link that leaves"):
         build(faces)
-
-
-def test_links_inside_and_a_linked_root_are_fine(faces, tmp_path_factory):
-    (faces / "crop/0.jpg").unlink()
-    (faces / "crop/0.jpg").symlink_to(faces / "crop/1.jpg")
-    root = tmp_path_factory.mktemp("link") / "root"
-    root.symlink_to(faces)
-    assert AgeDataset(faces / "faces.csv", root, "train", 32)[0]["input"].shape == (3, 32, 32)

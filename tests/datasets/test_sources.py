@@ -46,12 +46,16 @@ IMDB = [
 WIKI = [("17/a.jpg", date(1900, 12, 31), 1990, 4.0, np.nan)]
 
 
-def test_both_halves(tmp_path):
-    write_mat(tmp_path, "imdb", IMDB)
+def test_one_or_both_halves(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"imdb\.mat or .*wiki\.mat, got neither"):
+        sources.imdb_wiki(tmp_path)
     write_mat(tmp_path, "wiki", WIKI)
+    ages, wiki = sources.imdb_wiki(tmp_path)
+    assert (ages.tolist(), wiki) == ([89], ["wiki_crop/17/a.jpg"])
+    write_mat(tmp_path, "imdb", IMDB)
     ages, paths = sources.imdb_wiki(tmp_path)
     imdb = ["imdb_crop/00/june.jpg", "imdb_crop/00/july.jpg", "imdb_crop/01/alone.jpg"]
-    assert (ages.tolist(), paths) == ([30, 29, 50, 89], [*imdb, "wiki_crop/17/a.jpg"])
+    assert (ages.tolist(), paths) == ([30, 29, 50, 89], [*imdb, *wiki])
 
 
 def test_ages_agree_with_the_calendar():
@@ -59,14 +63,6 @@ def test_ages_agree_with_the_calendar():
     days = [date.fromordinal(date(1959, 12, 1).toordinal() + i) for i in range(400)]
     ages = sources.ages_when_taken(np.array([matlab_day(d) for d in days]), np.full(400, 2000))
     assert ages.tolist() == [2000 - d.year - (1 if d.month >= 7 else 0) for d in days]
-
-
-def test_one_half_is_enough(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"imdb\.mat or .*wiki\.mat, got neither"):
-        sources.imdb_wiki(tmp_path)
-    write_mat(tmp_path, "wiki", WIKI)
-    ages, paths = sources.imdb_wiki(tmp_path)
-    assert (ages.tolist(), paths) == ([89], ["wiki_crop/17/a.jpg"])
 
 
 DAMAGE = {
