@@ -96,18 +96,18 @@ class BodyDataset(Dataset):
             self.probabilities = np.ones(1)
         else:
             names = list(train) if only is None else list(only)
-            unknown = set(names) - set(train)
-            if unknown or not names:
+            if set(names) - set(train) or not names:
                 raise ValueError(f"only must name some of {list(train)}, got {names}.")
-            sources = [train[name] for name in names]
-            people = [read_people(s["npz"], s["images"], s.get("fits"), max_bytes) for s in sources]
-            named = dict(zip(names, people, strict=True))
-            check_poses(named)
-            self.about = pose_table(named)
-            rows = [held_out(one.imgname, holdout) == (split == "val") for one in people]
-            if split == "val":  # metrics need a pose
-                rows = [row & one.has_pose for one, row in zip(people, rows, strict=True)]
-            self.sets = [one.take(row) for one, row in zip(people, rows, strict=True)]
+            chosen = {name: train[name] for name in names}
+            people = {
+                name: read_people(one["npz"], one["images"], one.get("fits"), max_bytes)
+                for name, one in chosen.items()
+            }
+            check_poses(people)
+            self.about, self.sets = pose_table(people), []
+            for one in people.values():
+                held = held_out(one.imgname, holdout)  # metrics need a pose
+                self.sets.append(one.take(held & one.has_pose if split == "val" else ~held))
             shares = np.array([train[name]["probability"] for name in names], float)
             self.probabilities = shares / shares.sum()
         self.sizes = np.array([len(one.imgname) for one in self.sets])

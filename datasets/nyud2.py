@@ -10,7 +10,6 @@ H, W: the network's input, 228 x 304; h, w: the size of a depth map, that of the
 training and (H, W) in evaluation; B = 100 depth bins; P frames.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -171,11 +170,10 @@ def _chosen(
     if validation is None or validation == "test":
         return list(range(len(scenes))) if split == "train" else []
     share = float(validation)
-    names = sorted(set(scenes))
-    group = [names.index(scene) for scene in scenes] if len(names) > 1 else None
-    groups = group or [number // BLOCK for number in range(len(scenes))]
-    held = [math.floor((g + 1) * share) > math.floor(g * share) for g in groups]
-    if not 0 < sum(held) < len(held):
-        frames = f"{sum(held)} of {len(held)} frames in {max(groups) + 1} scenes"
+    _, groups = np.unique(scenes, return_inverse=True)
+    groups = groups if groups.any() else np.arange(len(scenes)) // BLOCK
+    held = np.floor((groups + 1) * share) > np.floor(groups * share)
+    if held.all() or not held.any():
+        frames = f"{held.sum()} of {len(held)} frames in {max(groups) + 1} scenes"
         raise ValueError(f"validation={share} holds out {frames}; both splits need some.")
-    return [number for number, out in enumerate(held) if out == (split == "val")]
+    return np.flatnonzero(held == (split == "val")).tolist()

@@ -56,7 +56,7 @@ def imdecode(
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if height else None
     if image is None:
         got = f"{len(data)} bytes that do not decode (truncated or not an image)"
-        advice = "Download the file again, or remove its row from the CSV."
+        advice = "Download or pack the file again, or remove its row from the CSV."
         raise ValueError(f"{source}: expected a complete image, got {got}. {advice}")
     return image
 
