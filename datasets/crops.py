@@ -74,20 +74,21 @@ def crop_keypoints(keypoints: NDArray, center: NDArray, scale: float, view: View
     matrix = affine(center, scale * view.scale, view.rotation, 2)
     moved = keypoints.copy()
     moved[:, :2] = keypoints[:, :2] @ matrix[:, :2].T + matrix[:, 2] - 1
-    if view.flip:
-        moved = moved[FLIP_49]
-        moved[:, 0] *= -1
-    return moved
+    return _mirrored(moved, FLIP_49) if view.flip else moved
 
 
 def turn_joints(joints: NDArray, view: View) -> NDArray:
     """(24, 4) metres and confidence -> the same in the view."""
     moved = joints.copy()
     moved[:, :2] = joints[:, :2] @ _turn(view.rotation).T
-    if view.flip:
-        moved = moved[FLIP_24]
-        moved[:, 0] *= -1
-    return moved
+    return _mirrored(moved, FLIP_24) if view.flip else moved
+
+
+def _mirrored(points: NDArray, order: list[int]) -> NDArray:
+    """(J, .) -> the same with -x, left and right swapped."""
+    points = points[order]
+    points[:, 0] *= -1
+    return points
 
 
 def turn_pose(rotations: NDArray, view: View) -> NDArray:

@@ -127,16 +127,10 @@ def _turn(array: NDArray, angle: float, mirror: bool) -> NDArray:
 
 def _centre(array: NDArray) -> NDArray:
     """Cut out the crop; outside the array it is zero."""
-    crop = np.zeros((*CROP, *array.shape[2:]), array.dtype)
     # Python's round goes to the even number, so an odd margin may lie on either side.
-    starts = [round((have - want) / 2) for have, want in zip(array.shape, CROP, strict=False)]
-    source = tuple(slice(max(0, s), max(0, s + n)) for s, n in zip(starts, CROP, strict=True))
-    part = array[source]
-    target = tuple(
-        slice(max(0, -s), max(0, -s) + n) for s, n in zip(starts, part.shape, strict=False)
-    )
-    crop[target] = part
-    return crop
+    top, left = (round((have - want) / 2) for have, want in zip(array.shape, CROP, strict=False))
+    box = left, top, left + CROP[1], top + CROP[0]
+    return np.asarray(Image.fromarray(array).crop(box))
 
 
 def bins_of(depth: NDArray) -> NDArray:

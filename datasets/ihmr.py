@@ -129,12 +129,8 @@ class BodyDataset(Dataset):
     ) -> str:
         """Return a digest of the images of the sets that are used."""
         sources = [test, *(train[name] for name in (train if only is None else only))]
-        images = [
-            f"{source['images']}/{name}"
-            for source in sources
-            for name in read_names(source["npz"], max_bytes)
-        ]
-        return manifest(images, content)
+        named = [(source["images"], read_names(source["npz"], max_bytes)) for source in sources]
+        return manifest((f"{folder}/{name}" for folder, names in named for name in names), content)
 
     def __len__(self) -> int:
         return self.length
@@ -162,11 +158,11 @@ class BodyDataset(Dataset):
 
     def _labels(self) -> NDArray:
         rng = np.random.default_rng(0)
-        found = [self._find(index, rng.random()) for index in range(self.length)]
         rows = np.full((self.length, 24, 3, 3), np.nan, np.float32)
-        for row, (people, index) in zip(rows, found, strict=True):
-            if people.flags[index, :2].any():
-                row[:] = people.rotations[index]
+        for index, row in enumerate(rows):
+            people, person = self._find(index, rng.random())
+            if people.flags[person, :2].any():
+                row[:] = people.rotations[person]
         return rows.reshape(self.length, 216)
 
     def _crop(self, people: People, row: int, view: crops.View) -> NDArray:

@@ -116,8 +116,7 @@ class MLP(Regressor):
 
     def __init__(self, inputs: int, hidden: int, outputs: int):
         super().__init__(inputs)
-        self.hidden = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU())
-        self.linear = nn.Linear(hidden, outputs)
+        self.hidden, self.linear = mlp_head(inputs, outputs, hidden).values()
 
     def features(self, x: Tensor) -> Tensor:
         return x

@@ -130,10 +130,8 @@ def chunks(count: int, size: int) -> Iterator[slice]:
 
 def read_body(path: Path) -> dict[str, NDArray]:
     """Return the checked arrays of a SMPL npz, including `vertex_ids` (21,)."""
-    if not path.is_file():
-        advice = "scripts/prepare_smpl.py (the official one) or scripts/prepare_mini.py (free)"
-        raise FileNotFoundError(f"{path}: no such body. Make it with {advice}.")
-    return check_body(read_npz(path), str(path))
+    commands = "scripts/prepare_smpl.py (the official one) or scripts/prepare_mini.py (free)"
+    return check_body(read_npz(path, advice=f"Make it with {commands}."), str(path))
 
 
 def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
@@ -146,12 +144,9 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
         got = f"{joints} joints and {vertices} vertices.{hint} Use SMPL's own model files."
         raise ValueError(f"{name}: expected SMPL with {JOINTS} joints, got {got}")
     shapes = {
-        "v_template": (vertices, 3),
-        "posedirs": (vertices, 3, 9 * (JOINTS - 1)),
-        "J_regressor": (JOINTS, vertices),
-        "weights": (vertices, JOINTS),
-        "kintree_table": (2, JOINTS),
-        "shapedirs": (vertices, 3, SHAPES),
+        **{"v_template": (vertices, 3), "shapedirs": (vertices, 3, SHAPES)},
+        **{"posedirs": (vertices, 3, 9 * (JOINTS - 1)), "weights": (vertices, JOINTS)},
+        **{"J_regressor": (JOINTS, vertices), "kintree_table": (2, JOINTS)},
     }
     arrays = {**arrays, "shapedirs": arrays["shapedirs"][..., :SHAPES]}
     for key, shape in shapes.items():

@@ -34,7 +34,7 @@ class People(NamedTuple):
 
     npz: Path
     images: Path
-    missing_fits: tuple[Path, ...]  # names of a fits file that does not exist
+    missing_fits: str  # names of a fits file that does not exist
     imgname: NDArray
     center: NDArray
     scale: NDArray
@@ -79,21 +79,22 @@ def read_people(
     strange = sorted(set(letters.ravel().tolist()) - {*GENDERS, ""})
     if letters.shape != (count,) or strange:
         raise ValueError(f"{path}: gender must be m or f for each of {count}, got {strange[:3]}.")
-    gender = np.array([GENDERS.get(letter, UNKNOWN) for letter in letters.tolist()])
-    flags = [has_smpl, has_fit, np.full(count, "S" in raw), gender]
+    gender = [GENDERS.get(letter, UNKNOWN) for letter in letters.tolist()]
     vectors = torch.from_numpy(np.ascontiguousarray(pose)).reshape(count, 24, 3)
     return People(
-        path,
-        Path(folder),
-        () if fits is None or found is not None else tuple(_paths(fits)),
-        raw["imgname"],
-        arrays["center"],
-        arrays["scale"],
-        np.concatenate([arrays["openpose"], arrays["part"]], 1),
-        arrays["S"],
-        roma.rotvec_to_rotmat(vectors).numpy(),
-        np.ascontiguousarray(shape),
-        np.stack(flags, 1).astype(np.float32),
+        npz=path,
+        images=Path(folder),
+        missing_fits="" if fits is None or found is not None else _listed(fits),
+        imgname=raw["imgname"],
+        center=arrays["center"],
+        scale=arrays["scale"],
+        keypoints=np.concatenate([arrays["openpose"], arrays["part"]], 1),
+        joints=arrays["S"],
+        rotations=roma.rotvec_to_rotmat(vectors).numpy(),
+        shape=np.ascontiguousarray(shape),
+        flags=np.stack(
+            [has_smpl, has_fit, np.full(count, "S" in raw), gender], 1, dtype=np.float32
+        ),
     )
 
 
@@ -112,8 +113,7 @@ def pose_table(sets: Mapping[str, People]) -> str:
     for name, people in sets.items():
         true, fitted = (int(n) for n in people.flags[:, :2].sum(0))
         none = int((~people.has_pose).sum())
-        missing = _listed(people.missing_fits) if none else ""
-        note = f"  no fits at {missing}" if missing else ""
+        note = f"  no fits at {people.missing_fits}" if none and people.missing_fits else ""
         total = len(people.imgname)
         lines.append(f"{name:14} {total:7} {true:12} {fitted:15} {none:8}{note}")
     return "\n".join(lines)
@@ -125,13 +125,13 @@ def check_poses(sets: Mapping[str, People]) -> None:
     With fits=null a set may do without, unless no set has a pose.
     """
     without = [name for name, people in sets.items() if not people.has_pose.any()]
-    which = [name for name in without if sets[name].missing_fits]
-    if not which and len(without) < len(sets):
+    others = [name for name in sets if name not in without]
+    which = [name for name in without if sets[name].missing_fits or not others]
+    if not which:
         return
-    which = which or without
     advice = f"Download SPIN's static fits (static_fits/{which[0]}_fits.npy)"
-    if only := [name for name in sets if name not in without]:
-        advice += f", leave the set out (dataset.only=[{','.join(only)}]), or learn from its "
+    if others:
+        advice += f", leave the set out (dataset.only=[{','.join(others)}]), or learn from its "
         advice += f"keypoints only (dataset.train.{which[0]}.fits=null)"
     files = ", ".join(str(sets[name].npz) for name in which)
     title = f"No person has a pose in {', '.join(which)}: no SMPL parameters (pose, shape) in"
@@ -160,11 +160,10 @@ def _listed(names: Names) -> str:
 def _read(path: Path, max_bytes: int) -> dict[str, NDArray]:
     """Read the arrays named above; others are ignored."""
     raw = read_npz(path, max_bytes, only={"imgname", "gender", "image_path", *NUMBERS})
-    missing = {"imgname", "center", "scale"} - set(raw)
-    if missing:
+    if missing := sorted({"imgname", "center", "scale"} - set(raw)):
         hint = " This is MMHuman3D's HumanData; use SPIN's." if "image_path" in raw else ""
         raise ValueError(
-            f"{path}: expected SPIN's imgname, center, scale; missing {sorted(missing)}.{hint}"
+            f"{path}: expected SPIN's imgname, center, scale; missing {missing}.{hint}"
         )
     names = raw["imgname"]
     if names.ndim != 1 or names.dtype.kind not in "SU":

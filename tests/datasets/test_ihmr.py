@@ -1,22 +1,19 @@
-"""SPIN's files are read and checked, and a view changes picture and labels together."""
+"""SPIN's files under its and MMHuman3D's names are read and checked, and become items."""
 
+import re
+import shutil
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
 
-from datasets import crops
 from datasets.ihmr import BodyDataset, held_out, split_target
 from datasets.io.people import read_people
-from models.smpl import SMPL
-
-RELEASED_CROPS = {
-    "plain": ([96, 253, 155, 56, 214, 115, 17, 174], 126.654),
-    "mirrored": ([76, 174, 17, 115, 214, 56, 155, 253], 126.554),
-}
-MOVED = crops.View(flip=True, rotation=35.0, scale=1.1)
+from engine.runs.run import composed, run
+from engine.training import build
+from models.smpl import SMPL, read_mean
+from tests.engine.tiny_bodies import config
 
 
 @pytest.fixture
@@ -63,68 +60,6 @@ def test_sets_are_drawn_with_their_probabilities(sources: dict):
         BodyDataset("train", **sources, only=["lsp"])
 
 
-def test_a_view_moves_keypoints_and_pixels_alike():
-    """A white dot on black: its keypoint follows it."""
-    image = np.zeros((90, 120, 3), np.uint8)
-    cv2.circle(image, (70, 30), 2, (255, 255, 255), -1)
-    center, scale = np.array([60.0, 45.0], np.float32), 0.4
-    points = np.zeros((49, 3), np.float32)
-    points[:] = 70, 30, 1
-    moved = crops.crop_keypoints(points, center, scale, MOVED)[0]
-    # a pixel by the mirror (SPIN's: keypoints about S, pixels about S - 1), half for the raster
-    for one_warp, tolerance in ((False, 1.5), (True, 0.5)):
-        seen = crops.crop(image, center, scale, MOVED, 64, one_warp)
-        y, x = np.nonzero(seen[..., 0] > 100)
-        np.testing.assert_allclose((moved[:2] + 1) * 32, [x.mean(), y.mean()], atol=tolerance)
-
-
-def test_one_warp_is_mmhuman3ds_crop():
-    """Numbers of its MeshAffine, mirrored after its RandomHorizontalFlip, on the same picture: the
-    middle row of the first colour at every eighth pixel, and the mean of all.
-    """
-    y, x = np.mgrid[:200, :300]
-    image = np.stack([x * 7 % 256, y * 5 % 256, (x * y) % 256], -1).astype(np.uint8)
-    center, scale = np.array([140.25, 90.5]), 0.9
-    for view, (row, mean) in RELEASED_CROPS.items():
-        made = crops.crop(image, center, scale, crops.View(flip=view == "mirrored"), 64, True)
-        # 1 grey level: OpenCV interpolates with 5 bits, between points that differ in the 7th digit
-        np.testing.assert_allclose(made[32, ::8, 0].astype(int), row, atol=1)
-        assert made.mean() == pytest.approx(mean, abs=0.05)
-
-
-def test_a_view_moves_pose_and_joints_alike(bodies: Path):
-    """The joints of the turned and mirrored pose are the turned and mirrored joints.
-
-    The body is not quite symmetric, so the mirror is checked to centimetres, the turn exactly.
-    """
-    people = read_people(bodies / "ihmr" / "h36m_train.npz", bodies)
-    body = SMPL(bodies / "ihmr", joints_only=True)
-    for view, tolerance in ((MOVED._replace(flip=False), 1e-5), (MOVED, 0.03)):
-        for row in range(4):
-            turned = crops.turn_pose(people.rotations[row], view)
-            both = torch.from_numpy(np.stack([turned, people.rotations[row]]))
-            joints = body(both, torch.zeros(2, 10))[1][:, 25:].numpy()
-            joints -= joints[:, 14:15]
-            ones = np.ones((24, 1), np.float32)
-            expected = crops.turn_joints(np.concatenate([joints[1], ones], 1), view)
-            np.testing.assert_allclose(joints[0], expected[:, :3], atol=tolerance)
-
-
-@pytest.mark.parametrize("flip", [crops.FLIP_POSE, crops.FLIP_24, crops.FLIP_49])
-def test_mirrored_twice_each_joint_is_itself(flip: list[int]):
-    assert [flip[joint] for joint in flip] == list(range(len(flip)))
-
-
-def test_the_augmentation_is_spins():
-    torch.manual_seed(0)
-    views = [crops.random_view(0.4) for _ in range(3000)]
-    # 0.03: three standard deviations of a share of 3,000
-    assert abs(np.mean([v.flip for v in views]) - 0.5) < 0.03
-    assert abs(np.mean([v.rotation != 0 for v in views]) - 0.4) < 0.03
-    assert all(abs(v.rotation) <= 60 and 0.75 <= v.scale <= 1.25 for v in views)
-    assert all(0.6 <= gain <= 1.4 for v in views for gain in v.gain)
-
-
 def test_sequences_are_held_out_whole():
     names = np.array(
         [f"S1/walk_{take}.{frame:04d}.jpg" for take in range(40) for frame in range(5)]
@@ -136,9 +71,17 @@ def test_sequences_are_held_out_whole():
     assert 60 < held_out(photographs, 0.3).sum() < 180
 
 
-def rewrite(source: Path, path: Path, **changes) -> Path:
-    np.savez(path, **{**np.load(source), **changes})
+def rewrite(path: Path, without: tuple[str, ...] = (), **changes) -> Path:
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files if key not in without}
+    np.savez(path, **{**arrays, **changes})  # pyright: ignore[reportArgumentType]
     return path
+
+
+@pytest.fixture
+def tested(bodies: Path, tmp_path: Path) -> Path:
+    """A copy of the test set that a test may change."""
+    return Path(shutil.copy(bodies / "ihmr/3dpw_test.npz", tmp_path / "people.npz"))
 
 
 BAD: dict[str, dict] = {
@@ -149,36 +92,118 @@ BAD: dict[str, dict] = {
     r"expected images below the folder, got imgname '\.\./a'": {"imgname": np.full(16, "../a")},
     r"expected images below the folder, got imgname '/a'": {"imgname": np.full(16, "/a")},
     "expected imgname .* of strings": {"imgname": np.zeros(16)},
-    r"missing \['center', 'scale'\]. This is MMHuman3D's HumanData": {"center": None},
+    r"missing \['center', 'scale'\]. This is MMHuman3D's HumanData": {
+        **{"without": ("center", "scale"), "image_path": np.array(["a"])},
+    },
 }
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_bad_files(message: str, bodies: Path, tmp_path: Path):
-    path = rewrite(bodies / "ihmr" / "3dpw_test.npz", tmp_path / "bad.npz", **BAD[message])
-    if "HumanData" in message:
-        np.savez(path, imgname=np.array(["a"]), image_path=np.array(["a"]))
-    with pytest.raises(ValueError, match=rf"bad\.npz: .*{message}"):
-        read_people(path, tmp_path)
+def test_bad_files(message: str, tested: Path):
+    rewrite(tested, **BAD[message])
+    with pytest.raises(ValueError, match=rf"people\.npz: .*{message}"):
+        read_people(tested, tested.parent)
 
 
-def test_missing_files_and_fits_of_others(bodies: Path, tmp_path: Path):
+def test_missing_files_and_fits_of_others(tested: Path):
     with pytest.raises(FileNotFoundError, match=r"a\.npz or b\.npz: no such file.*dataset.only"):
-        read_people(["a.npz", "b.npz"], tmp_path)
-    np.save(tmp_path / "fits.npy", np.zeros((15, 82)))
+        read_people(["a.npz", "b.npz"], tested.parent)
+    fits = tested.with_name("fits.npy")
+    np.save(fits, np.zeros((15, 82)))
     with pytest.raises(ValueError, match=r"fits\.npy.*\(15, 82\), expected.*\(16, 82\)"):
-        read_people(bodies / "ihmr/3dpw_test.npz", tmp_path, tmp_path / "fits.npy")
+        read_people(tested, tested.parent, fits)
 
 
-def test_a_missing_image_is_named(sources: dict, tmp_path: Path):
-    sources["test"] = {**sources["test"], "images": tmp_path}
-    test = BodyDataset("test", **sources)
+def test_missing_images_and_equal_genders(sources: dict, tested: Path):
+    test = BodyDataset("test", **sources | {"test": {"npz": tested, "images": tested.parent}})
     with pytest.raises(FileNotFoundError, match=r"00005\.jpg: no such image, named by row 5 of"):
         test[5]
+    rewrite(tested, gender=np.full(16, "m"))
+    with pytest.warns(UserWarning, match=r"people\.npz: all 16 people have the same gender"):
+        BodyDataset("test", **sources | {"test": {"npz": tested, "images": tested.parent}})
 
 
-def test_equal_genders_are_strange(sources: dict, bodies: Path, tmp_path: Path):
-    alike = rewrite(bodies / "ihmr/3dpw_test.npz", tmp_path / "t.npz", gender=np.full(16, "m"))
-    sources["test"] = {**sources["test"], "npz": alike}
-    with pytest.warns(UserWarning, match=r"t\.npz: all 16 people have the same gender"):
-        BodyDataset("test", **sources)
+@pytest.fixture
+def data(bodies: Path, tmp_path: Path) -> Path:
+    """A data folder whose h36m is as SPIN's own script writes it: without SMPL parameters."""
+    shutil.copytree(bodies, tmp_path / "data")
+    path = tmp_path / "data" / "ihmr" / "h36m_train.npz"
+    rewrite(path, without=("pose", "shape", "has_smpl"))
+    return tmp_path / "data"
+
+
+def dataset(data: Path, *overrides: str, split: str = "train") -> BodyDataset:
+    names = ["experiment=ihmr/spin", "preset=laptop", "paths=mini", f"paths.data={data}"]
+    return build.dataset(composed("train", [*names, *overrides]), split)
+
+
+def test_a_set_without_poses_is_refused(data: Path):
+    with pytest.raises(FileNotFoundError, match="No person has a pose in h36m") as error:
+        dataset(data)
+    told = str(error.value)
+    assert f"no SMPL parameters (pose, shape) in {data}/ihmr/h36m_train.npz, and no fits" in told
+    assert f"no fits at {data}/ihmr/static_fits/h36m_fits.npy" in told
+    assert "dataset.only=[coco]" in told
+    assert "dataset.train.h36m.fits=null" in told
+    lines = [line.split()[:5] for line in told.splitlines()]
+    assert ["h36m", "40", "0", "0", "40"] in lines
+    assert ["coco", "24", "0", "24", "0"] in lines
+
+
+def test_some_sets_may_have_no_pose_but_not_all(data: Path, tmp_path: Path):
+    done = run(config(data, tmp_path, "ihmr/spin", "dataset.train.h36m.fits=null"))
+    line = re.findall("h36m .*", (Path(done["folder"]) / "train.log").read_text())[0]
+    assert line.split()[:5] == ["h36m", "40", "0", "0", "40"]
+    for changes in (["dataset.train.h36m.fits=null"], []):
+        with pytest.raises(FileNotFoundError, match="No person has a pose in h36m"):
+            dataset(data, "dataset.only=[h36m]", *changes)
+    np.save(data / "ihmr/static_fits/h36m_fits.npy", np.zeros((40, 82), np.float32))
+    made = dataset(data)
+    assert re.findall("h36m .*", made.about)[0].split()[:5] == ["h36m", "40", "0", "40", "0"]
+    assert np.isfinite(made.labels).all()
+
+
+def test_some_people_without_a_pose_are_counted(bodies: Path, data: Path):
+    shutil.copy(bodies / "ihmr/h36m_train.npz", data / "ihmr/h36m_train.npz")
+    rewrite(data / "ihmr/h36m_train.npz", has_smpl=np.arange(40) % 4 > 0)
+    (line,) = re.findall("h36m .*", dataset(data).about)
+    assert line.split()[:5] == ["h36m", "40", "30", "0", "10"]
+    assert line.endswith(f"no fits at {data}/ihmr/static_fits/h36m_fits.npy")
+
+
+def test_names_of_spin_and_mmhuman3d(bodies: Path, tmp_path: Path):
+    """SPIN's data/ and MMHuman3D's are taken as they are."""
+    shutil.copytree(bodies, tmp_path / "data")
+    folder = tmp_path / "data" / "ihmr"
+    (folder / "dataset_extras").mkdir()
+    (folder / "body_models").mkdir()
+    for path in folder.glob("*_t*.npz"):
+        path.rename(folder / "dataset_extras" / path.name)
+    for path in [*folder.glob("J_*.npy"), folder / "smpl_mean_params.npz"]:
+        path.rename(folder / "body_models" / path.name)
+    coco = folder / "dataset_extras" / "coco_2014_train.npz"
+    for name in ("lsp_dataset_original", "mpi_inf_3dhp", "hr-lspet", "mpii"):
+        shutil.copy(coco, folder / "dataset_extras" / f"{name}_train.npz")
+    for name in ("lsp", "mpi_inf_3dhp", "lspet", "mpii"):
+        shutil.copy(folder / "static_fits/coco_fits.npy", folder / f"static_fits/{name}_fits.npy")
+    made = dataset(tmp_path / "data", "dataset.only=null")
+    assert all(people.has_pose.all() for people in made.sets)
+    assert len(made.sets) == 6
+    assert len(dataset(tmp_path / "data", split="test")) == 16
+    SMPL(folder, joints_only=True)
+    read_mean(folder / "smpl_mean_params.npz")
+
+
+def test_names_in_object_arrays(bodies: Path, tmp_path: Path):
+    path = tmp_path / "people.npz"
+    shutil.copy(bodies / "ihmr/3dpw_test.npz", path)
+    plain = read_people(path, tmp_path)
+    names = {"imgname": plain.imgname.astype(object), "gender": np.array([b"m", b"f"] * 8)}
+    unknown = np.array([{"a": 1}], object)  # what is not asked for is not read
+    rewrite(path, **names, notes=unknown)
+    made = read_people(path, tmp_path)
+    assert made.imgname.tolist() == plain.imgname.tolist()
+    assert made.flags[:, 3].tolist() == [0, 1] * 8
+    rewrite(path, without=("imgname", "notes"), **names, center=made.center.astype(object))
+    with pytest.raises(ValueError, match=r"people\.npz.*center contains objects"):
+        read_people(path, tmp_path)
