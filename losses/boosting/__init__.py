@@ -22,12 +22,12 @@ bounds l'' along the whole step, and by Taylor's theorem the loss of the leaf ch
 
     d G + d^2 n L / 2 = -eta G^2 / H * (1 - eta n L / 2 H) <= 0,  since H >= eta / 2 * n L.
 
-So up to the given learning rate eta no tree increases the training loss. This holds for Flat, Bins,
-GaussianMixture and Product priors; for others, L is the largest value at some labels. With several
-outputs, k + f'' and L are row sums of absolute values of the Hessian, because all outputs move at
-once. Laplace's kink has no l'' at r = p - y = 0; in L, k is then 1 / (scale |r|), the curvature of
-the parabola that touches |r| from above. The kinks at the ends of the labels (robust.py) count,
-too.
+So up to the given learning rate eta no tree increases the training loss. This holds for labels of
+one dimension, and for GaussianMixture, Flat and Product priors; for others, L is the largest value
+at some labels. With several outputs, k + f'' and L are row sums of absolute values of the Hessian,
+because all outputs move at once. Laplace's kink has no l'' at r = p - y = 0; in L, k is then
+1 / (scale |r|), the curvature of the parabola that touches |r| from above. The kinks at the ends of
+the labels (robust.py) count, too.
 
 The loss of the outermost label decreases forever beyond it. Samples that are pushed out of the
 range of the labels get an h that grows as exp(distance / OUTSIDE). That slows them down: they leave
@@ -49,9 +49,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..likelihoods import Location
 from ..priors import Prior
 from ..robust import Laplace
-from .checks import check, check_labels, is_real
-from .curvature import curvature_of
-from .line import KINK
+from .checks import check_labels, check_settings, checked_arrays
+from .curvature import KINK, Curvature
 from .start import BalancedBooster
 
 __all__ = ["BalancedBooster", "Objective", "objective"]
@@ -85,7 +84,7 @@ class Objective:
     Neither library starts a custom objective from the labels' mean, and both begin with equal
     predictions for all. The first tree then brings them there: c h, with c = (p - mean) / eta, is
     added to its gradients, which moves every leaf by mean - p and alters no split. (reg_lambda
-    shrinks that move: with XGBoost, say base_score=labels.mean(), and nothing is left to move.)
+    shrinks that move: with XGBoost, give base_score=labels.mean(), and nothing is left to move.)
     """
 
     def __init__(
@@ -95,59 +94,29 @@ class Objective:
         strength: float = 1.0,
         learning_rate: float = 0.1,
     ):
-        check(likelihood, prior)
-        if not (is_real(strength) and strength >= 0):
-            raise ValueError(f"strength must be a number >= 0, got {strength}")
-        if not (is_real(learning_rate) and 0 < learning_rate <= 1):
-            raise ValueError(f"learning_rate must be in (0, 1], got {learning_rate}")
+        check_settings(likelihood, prior, strength, learning_rate)
         self.likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
         self.prior = copy.deepcopy(prior).double().requires_grad_(False)
         self.strength, self.learning_rate = strength, learning_rate
         self.known: Any = None  # curvature for the labels and predictions of earlier rounds
-        self.first_move: tuple[NDArray, ...] | None = (
-            None  # start, mean and longest step, (D,) each
-        )
+        self.first_move: Any = None  # start, mean and longest step, (D,) each
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if hasattr(y_pred, "get_label"):  # (predictions, dataset)
             y_true, y_pred, sample_weight = y_pred.get_label(), y_true, y_pred.get_weight()
-        pred = np.asarray(y_pred, dtype=np.float64)
-        shape, pred = pred.shape, pred.reshape(len(pred), -1 if pred.size else 1)
-        try:
-            labels = np.asarray(y_true, dtype=np.float64)
-        except ValueError as error:
-            raise ValueError(f"labels must be numbers: {error}") from None
-        if labels.size != pred.size:
-            raise ValueError(
-                f"expected as many labels as predictions, {shape}, got {labels.shape}; LightGBM "
-                "has one label per sample; use XGBoost for several."
-            )
-        labels = labels.reshape(pred.shape)
-        if not np.isfinite(labels).all():
-            bad = np.flatnonzero(~np.isfinite(labels).all(1))[:5].tolist()
-            raise ValueError(f"labels must be finite; samples {bad} are not. Filter them first.")
-        weight = np.asarray([] if sample_weight is None else sample_weight, dtype=np.float64)
-        if weight.size not in (0, len(pred)) or not (weight >= 0).all():
-            raise ValueError(f"expected a weight >= 0 for each of {len(pred)} samples")
-        if weight.size and not weight.any():
-            raise ValueError("all weights are zero; give at least one positive weight")
-        if not len(pred) or not np.isfinite(pred).all():
-            raise ValueError(
-                "The predictions are not finite: training diverged. Give the objective the "
-                "booster's learning rate, or use a larger sigma."
-                if len(pred)
-                else "expected labels and predictions, got none"
-            )
-        weight = weight.reshape(-1, 1) if weight.size else np.ones((len(pred), 1))
-        grad, hess = self._at_mean(labels, pred, weight)
-        return (weight * grad).reshape(shape), (weight * hess).reshape(shape)
-
-    def _at_mean(self, labels: NDArray, pred: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
+        labels, pred, weight = checked_arrays(y_true, y_pred, sample_weight)
         if np.ptp(pred, axis=0).any():
             self._check_first_tree(pred)
-            return self.derivatives(labels, pred)
+            grad, hess = self.derivatives(labels, pred)
+        else:
+            grad, hess = self._first_tree(labels, pred, weight)
+        return tuple((weight * part).reshape(np.shape(y_pred)) for part in (grad, hess))
+
+    def _first_tree(
+        self, labels: NDArray, pred: NDArray, weight: NDArray
+    ) -> tuple[NDArray, NDArray]:
         check_labels(self.likelihood, self.prior, labels)
         mean = np.broadcast_to((weight * labels).sum(0) / weight.sum(), pred.shape)
         grad, hess = self.derivatives(labels, mean)
@@ -172,7 +141,7 @@ class Objective:
     def derivatives(self, labels: NDArray, pred: NDArray) -> tuple[NDArray, NDArray]:
         """(N, D), (N, D) -> scale^2 l' and scale^2 h, (N, D) each."""
         scale = self.likelihood.value.expand(pred.shape[1]).numpy()
-        curvature, low, high, delta = self._curvature(labels, pred)
+        curvature, low, high, delta = self._curvature(labels, pred, scale)
         shift, rows = curvature.at(pred)
         grad = self._plain_slope(labels, pred) * scale**2 + self.strength * shift
         largest = curvature.bound(pred, self.learning_rate * delta / scale)
@@ -185,26 +154,22 @@ class Objective:
         brake = size / length * np.exp(np.minimum(beyond, 20))
         return grad, np.where(beyond > 0, np.maximum(hess, brake), hess)
 
-    def _curvature(self, labels: NDArray, pred: NDArray) -> tuple[Any, ...]:
-        """Curvature, smallest and largest label, and delta, (D,) each; all are kept while the
-        labels are the same and the predictions stay in the range that they are computed for.
+    def _curvature(self, labels: NDArray, pred: NDArray, scale: NDArray) -> tuple[Any, ...]:
+        """Curvature, smallest and largest label, and delta, (D,) each. All are cached for labels of
+        this range and predictions within the range that they are computed for.
         """
         low, high = labels.min(0), labels.max(0)
         inner = np.minimum(low, pred.min(0)), np.maximum(high, pred.max(0))
         if self.known is not None:
             given, outer, found = self.known
-            same = (
-                len(given[0]) == len(low) and (given[0] == low).all() and (given[1] == high).all()
-            )
+            same = np.array_equal(given, (low, high))
             if same and (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all():
                 return found
-        scale = self.likelihood.value.expand(len(low)).numpy()
         span = inner[1] - inner[0] + scale
         outer = inner[0] - span / 4, inner[1] + span / 4
         reach = self.learning_rate * span
-        curvature = curvature_of(
-            self.likelihood, self.prior, labels, outer[0] - reach, outer[1] + reach
-        )
+        ends = outer[0] - reach, outer[1] + reach
+        curvature = Curvature(self.likelihood, self.prior, labels, *ends)
         found = curvature, low, np.maximum(high, low + scale), span
         self.known = (low, high), outer, found
         return found

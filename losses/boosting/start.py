@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 if TYPE_CHECKING:
     from . import Objective
 
-DEFAULTS = {"lightgbm": 0.1, "xgboost": 0.3}  # learning rates
+STARTS = {"LGBMRegressor": "init_score", "XGBRegressor": "base_margin"}
+DEFAULTS = {"init_score": 0.1, "base_margin": 0.3}  # learning rates
 
 
 class BalancedBooster(RegressorMixin, BaseEstimator):
@@ -33,11 +34,11 @@ class BalancedBooster(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """X (N, F), y (N,), or (N, D) with XGBoost, sample_weight (N,)."""
-        if self._start not in ("init_score", "base_margin"):
+        if not self._start:
             raise TypeError(f"expected an LGBMRegressor or an XGBRegressor, got {self.booster!r}")
+        rate = self.booster.learning_rate or DEFAULTS[self._start]
         objective = copy.copy(self.objective)
-        objective.known, library = None, type(self.booster).__module__.split(".")[0]
-        objective.learning_rate = self.booster.learning_rate or DEFAULTS[library]
+        objective.learning_rate, objective.known = rate, None
         plain: Any = clone(self.booster)
         balanced: Any = clone(self.booster).set_params(objective=objective)  # pyright: ignore
         self.plain_ = plain.fit(X, y, sample_weight=sample_weight)
@@ -59,7 +60,5 @@ class BalancedBooster(RegressorMixin, BaseEstimator):
 
     @property
     def _start(self) -> str:
-        names = {"LGBMRegressor": "init_score", "XGBRegressor": "base_margin"}
-        return next(
-            (names[c.__name__] for c in type(self.booster).__mro__ if c.__name__ in names), ""
-        )
+        names = [each.__name__ for each in type(self.booster).__mro__]
+        return next((STARTS[name] for name in names if name in STARTS), "")
