@@ -81,7 +81,7 @@ class Space:
         self.likelihood, self.prior = likelihood, prior
         self.scale = likelihood.value.expand(labels.shape[1]).numpy()
         self.most: Any = None  # the largest row sum that any prediction can have
-        if isinstance(prior, Flat):
+        if isinstance(prior, Flat) or getattr(prior, "power", 1) == 0:
             self.most = 1.0
         elif not isinstance(likelihood, Gaussian):
             slope = likelihood.delta if isinstance(likelihood, Huber) else 1.0
@@ -141,7 +141,7 @@ class Line(Space):
         self, likelihood: Location, prior: Prior, labels: NDArray, low: NDArray, high: NDArray
     ):
         self.bins = None
-        if isinstance(likelihood, Gaussian) and isinstance(prior, Bins):
+        if isinstance(likelihood, Gaussian) and isinstance(prior, Bins) and prior.power:
             order, scale = prior.centers.argsort(), float(likelihood.value.max())
             self.bins = prior.centers[order].numpy() / scale, prior.weights[order].log().numpy()
         self.spline = None
