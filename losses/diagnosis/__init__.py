@@ -20,7 +20,6 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..estimator.training import standard
 from ..priors import Prior
 from .candidates import CANDIDATES, held_out, spread
 from .inputs import numbers
@@ -118,9 +117,10 @@ class Diagnosis:
                 f"Sigma: start from {self.sigma:.4g}, half the labels' standard deviation. That is "
                 "a guess; the residuals of a plain model on held-out data give a better one."
             )
-        pulled = f" It misses {self.pull or 0:.0%} of a label's distance to the mean."
-        pulled = "" if self.pull is None else pulled
-        return f"Sigma: start from {self.sigma:.4g}, the RMSE of the plain model.{pulled}"
+        known = f"Sigma: start from {self.sigma:.4g}, the RMSE of the plain model."
+        if self.pull is None:
+            return known
+        return f"{known} It misses {self.pull:.0%} of a label's distance to the mean."
 
     def plot(self, path: str | Path | BinaryIO, form: str | None = None) -> None:
         """Plot the labels with the prior, and the stretch along them.
@@ -171,16 +171,14 @@ def diagnose(
         held_out_pred, held_out_target = numbers(residuals, "pred"), numbers(target, "target")
         found = leverage(y, held_out_pred, held_out_target)
         residuals = held_out_target - held_out_pred
-    center, scale = (float(x[0]) for x in standard(y[:, None], np.ones(len(y))))
+    center, scale = float(y.mean()), float(y.std())
     z = (y - center) / scale  # the results do not depend on the unit
-    sigma, measured, pull = 0.5, residuals is not None, None
+    sigma, pull = 0.5, None
     if residuals is not None:
         r = numbers(residuals, "residuals") / scale
         if len(r) < 2:
             raise ValueError(f"expected at least two residuals, got {len(r)}")
-        if not np.abs(r).max() > 1e-9:
-            raise ValueError("the residuals are all zero; give label minus prediction")
-        if not np.abs(r).max() < 1e9:
+        if not 1e-9 < np.abs(r).max() < 1e9:
             raise ValueError(
                 f"the residuals reach {np.abs(r).max():.0e} standard deviations of the labels; "
                 "give label minus prediction in the labels' unit"
@@ -191,11 +189,10 @@ def diagnose(
     counts, edges = np.histogram(z, RANGES)
     rare = counts < counts.max() / 10
     fits = {name: held_out(fit, z) for name, (fit, _) in CANDIDATES.items()}
-    best = max(fits, key=lambda name: fits[name])
-    fit, code = CANDIDATES[best]
+    fit, code = CANDIDATES[max(fits, key=lambda name: fits[name])]
     shape = fit(spread(z))[1]
     low, high = np.quantile(y, [0.025, 0.975])
-    plain, balanced = expected_errors(z, shape, sigma, edges)
+    plain, balanced = (scale * expected_errors(z, shape, sigma, edges)).tolist()
     return Diagnosis(
         labels=y,
         imbalance=float(counts.max() / counts[counts > 0].min()),
@@ -207,11 +204,11 @@ def diagnose(
         prior=fit(spread(y))[1],
         prior_code=code,
         sigma=sigma * scale,
-        measured=measured,
+        measured=residuals is not None,
         pull=pull,
-        regions=tuple(region.in_unit(center, scale) for region in regions_of(z, shape, sigma)),
-        rmse=(plain[0] * scale, plain[1] * scale),
-        balanced_rmse=(balanced[0] * scale, balanced[1] * scale),
+        regions=regions_of(z, shape, sigma, center, scale),
+        rmse=tuple(plain),
+        balanced_rmse=tuple(balanced),
         center=center,
         scale=scale,
         shape=shape,
