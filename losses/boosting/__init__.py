@@ -14,8 +14,8 @@ So the loss is convex in p, but flat where p leaves the labels, V -> 0, and ther
 
     h(p) = max( k + f''(p),  |l'(p)| / delta,  eta / 2 * L ),    k = 1 / scale^2
 
-where L is an upper bound of l'' for all predictions within eta delta (curvature.py), and delta the
-range of labels and predictions. k is the largest second derivative of a Gaussian's or Huber's
+where L is an upper bound of l'' for all predictions (curvature.py), and delta the range of labels
+and predictions. k is the largest second derivative of a Gaussian's or Huber's
 -log p_bal; for a Gaussian, k + f'' is l'' itself. Why this converges: a leaf moves its n samples by
 d = -eta G / H, with G = sum l' and H = sum h. Because h >= |l'| / delta, |d| <= eta delta. So L
 bounds l'' along the whole step, and by Taylor's theorem the loss of the leaf changes by at most
@@ -23,11 +23,10 @@ bounds l'' along the whole step, and by Taylor's theorem the loss of the leaf ch
     d G + d^2 n L / 2 = -eta G^2 / H * (1 - eta n L / 2 H) <= 0,  since H >= eta / 2 * n L.
 
 So up to the given learning rate eta no tree increases the training loss. This holds for labels of
-one dimension, and for GaussianMixture, Flat and Product priors; for others, L is the largest value
-at some labels. With several outputs, k + f'' and L are row sums of absolute values of the Hessian,
-because all outputs move at once. Laplace's kink has no l'' at r = p - y = 0; in L, k is then
-1 / (scale |r|), the curvature of the parabola that touches |r| from above. The kinks at the ends of
-the labels (robust.py) count, too.
+one dimension; in several, L is the largest value on lines between labels. There, k + f'' and L are
+row sums of absolute values of the Hessian, because all outputs move at once. Laplace's kink has no
+l'' at r = p - y = 0; in L, k is then 1 / (scale |r|), the curvature of the parabola that touches
+|r| from above. The kinks at the ends of the labels (robust.py) count, too.
 
 The loss of the outermost label decreases forever beyond it. Samples that are pushed out of the
 range of the labels get an h that grows as exp(distance / OUTSIDE). That slows them down: they leave
@@ -144,8 +143,7 @@ class Objective:
         curvature, low, high, delta = self._curvature(labels, pred, scale)
         shift, rows = curvature.at(pred)
         grad = self._plain_slope(labels, pred) * scale**2 + self.strength * shift
-        largest = curvature.bound(pred, self.learning_rate * delta / scale)
-        newton, largest = (1 + self.strength * (value - 1) for value in (rows, largest))
+        newton, largest = (1 + self.strength * (r - 1) for r in (rows, curvature.bound(pred)))
         if isinstance(self.likelihood, Laplace):
             largest += 1 / np.maximum(np.abs(pred - labels) / scale, KINK) - 1
         size, length = np.abs(grad), OUTSIDE * (high - low)
