@@ -34,13 +34,14 @@ from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
 from ..robust import WIDTH, Huber
 
-CELLS = (1 << 11, 1 << 13, 1 << 15)  # of a spline that every round uses
+NODES = (1 << 11, 1 << 13, 1 << 15)  # of a spline that every round uses
 TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline is not used
 SLACK, DIVISIONS = 0.01, 12  # of the largest V
 KINK = 1e-4  # scales: below, a kink is taken as smooth
 NEGLIGIBLE = 60.0  # log of the share of bins that are left out
-PAIRS = 256  # of labels, on lines between which the curvature is computed
-GRID = 4096  # cells of a grid, at first
+CELLS = 1 << 14  # of the grid that are divided at once, over D^2
+PAIRS = 64  # of labels, on lines between which the curvature is computed
+GRID = 4096  # cells of the grid at first
 
 
 class Curvature:
@@ -125,23 +126,25 @@ class Curvature:
             least = np.maximum(least, rows.max((0, 1)))
             moved = np.abs(np.diff((grid + shift) / self.scale, axis=0))
             moved *= moved.sum(-1, keepdims=True) / 2
-            wide = (moved > SLACK * least) & (rows[1:] + rows[:-1] + moved > least)
-            if not (wide := wide.any(-1)).any():
+            bound = rows[1:] + rows[:-1] + moved
+            wide = ((moved > SLACK * least) & (bound > least)).any(-1)
+            if not wide.any():
                 break
-            grid = np.linspace(grid[:-1][wide], grid[1:][wide], 17)
+            highest = np.argsort(bound[wide].max(-1))[-CELLS // len(low) ** 2 :]
+            grid = np.linspace(*(ends[wide][highest] for ends in (grid[:-1], grid[1:])), 17)
         return (1 + SLACK) * least
 
     def _spline(self, low: float, high: float) -> Any:
         last = 0.1
-        for cells in CELLS:
-            x = np.linspace(low, high, 2 * cells + 1)
+        for nodes in NODES:
+            x = np.linspace(low, high, 2 * nodes + 1)
             shift, spread = self.at(x[:, None])
             values = np.hstack([shift / self.scale, spread])
             spline = make_interp_spline(x[::2], values[::2], 7)
             off = np.abs(spline(x) - values).max()
             if off < TOLERANCE:
                 return spline
-            if off > last / 16:  # more cells do not help: the likelihood has kinks, or labels gaps
+            if off > last / 16:  # more nodes do not help: the likelihood has kinks, or labels gaps
                 break
             last = off
         return None
