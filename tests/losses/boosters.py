@@ -40,9 +40,8 @@ def case(index: int, count: int = 400) -> Case:
     if kind == "clusters":
         centers = np.sort(rng.uniform(0, 10 ** rng.uniform(1, 3), size=rng.integers(2, 5)))
         rank = np.argsort(np.argsort(signal)) / count
-        y = centers[(rank * len(centers)).astype(int)] + rng.uniform(0.1, 3) * rng.normal(
-            size=count
-        )
+        y = centers[(rank * len(centers)).astype(int)]
+        y = y + rng.uniform(0.1, 3) * rng.normal(size=count)
     elif kind == "gap":
         y = np.where(signal > rng.uniform(0, 2), rng.uniform(5, 300), 0) + signal
     elif kind == "lognormal":
@@ -87,18 +86,11 @@ def train(case: Case, library: str, rounds: int = 60) -> Result:
         seen.append(np.array(pred, dtype=np.float64).reshape(len(pred), -1))
         return f(labels, pred)
 
+    settings: Any = {"objective": watched, "n_estimators": rounds, "n_jobs": 1}
     if library == "lightgbm":
-        model = lightgbm.LGBMRegressor(
-            objective=watched, n_estimators=rounds, n_jobs=1, verbose=-1, reg_lambda=0.0
-        )
+        model: Any = lightgbm.LGBMRegressor(verbose=-1, reg_lambda=0.0, **settings)
     else:
-        model = xgboost.XGBRegressor(
-            objective=watched,
-            n_estimators=rounds,
-            base_score=float(case.y.mean()),
-            n_jobs=1,
-            max_depth=5,
-        )
+        model = xgboost.XGBRegressor(base_score=float(case.y.mean()), max_depth=5, **settings)
     pred = np.asarray(model.fit(case.x, case.y).predict(case.x), dtype=np.float64)
     seen.append(pred.reshape(len(pred), -1))
     y = torch.tensor(case.y, dtype=torch.float64).reshape(len(case.y), -1)

@@ -173,8 +173,7 @@ def test_bins_are_as_fast_as_a_mixture():
     ):
         f = objective(Gaussian(0.3), prior)
         f(labels, labels + 0.1)
-        best = min(timeit.repeat(lambda f=f: f(labels, labels + 0.1), number=1, repeat=5))
-        seconds.append(best)
+        seconds.append(min(timeit.repeat(lambda f=f: f(labels, labels + 0.1), number=1, repeat=5)))
     assert seconds[0] < 4 * seconds[1]  # was eleven
 
 
