@@ -57,33 +57,26 @@ __all__ = ["BalancedBooster", "Objective", "objective"]
 OUTSIDE = 0.05  # of the range of the labels
 
 
-def objective(
-    likelihood: Location, prior: Prior, strength: float = 1.0, learning_rate: float = 0.1
-) -> "Objective":
-    """Return the objective for `LGBMRegressor(objective=...)`, `XGBRegressor(objective=...)`,
+class Objective:
+    """The objective for `LGBMRegressor(objective=...)`, `XGBRegressor(objective=...)`,
     `lightgbm.train({"objective": ...})` and `xgboost.train(obj=...)`.
 
     likelihood: Gaussian, Laplace or Huber with a scale that is a number, in the labels' unit.
     prior: Bins, a GaussianMixture, or any other that does not depend on a batch.
     learning_rate: the booster's own (LightGBM's is 0.1 by default, XGBoost's 0.3).
 
-    Example:
-        >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, np.arange(-0.5, 122)))
-        >>> model = LGBMRegressor(objective=f).fit(x, ages)
-    """
-    return Objective(likelihood, prior, strength, learning_rate)
-
-
-class Objective:
-    """(labels, predictions, weights or None) or (predictions, dataset) -> gradient and Hessian.
-
-    Both libraries call in both ways: the first from their scikit-learn classes, the second from
-    `train`. Arrays are (N,), or (N, D) for XGBoost's several outputs.
+    A call (labels, predictions, weights or None), from the libraries' scikit-learn classes, or
+    (predictions, dataset), from `train`, returns gradient and Hessian. Arrays are (N,), or (N, D)
+    for XGBoost's several outputs.
 
     Neither library starts a custom objective from the labels' mean, and both begin with equal
     predictions for all. The first tree then brings them there: c h, with c = (p - mean) / eta, is
     added to its gradients, which moves every leaf by mean - p and alters no split. (reg_lambda
     shrinks that move: with XGBoost, give base_score=labels.mean(), and nothing is left to move.)
+
+    Example:
+        >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, np.arange(-0.5, 122)))
+        >>> model = LGBMRegressor(objective=f).fit(x, ages)
     """
 
     def __init__(
@@ -111,7 +104,8 @@ class Objective:
             grad, hess = self.derivatives(labels, pred)
         else:
             grad, hess = self._first_tree(labels, pred, weight)
-        return tuple((weight * part).reshape(np.shape(y_pred)) for part in (grad, hess))
+        shape = np.shape(y_pred)
+        return (weight * grad).reshape(shape), (weight * hess).reshape(shape)
 
     def _first_tree(
         self, labels: NDArray, pred: NDArray, weight: NDArray
@@ -177,3 +171,6 @@ class Objective:
             x = torch.tensor(pred, requires_grad=True)
             value = -self.likelihood.log_prob(torch.from_numpy(labels), x).sum()
             return torch.autograd.grad(value, x)[0].numpy()
+
+
+objective = Objective

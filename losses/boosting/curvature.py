@@ -117,10 +117,10 @@ class Curvature:
 
     def _largest(self, labels: NDArray, low: NDArray, high: NDArray) -> NDArray:
         """(D,): the largest row sums with Gaussian noise."""
-        ends = low[None], high[None]
+        left, right = low[None], high[None]
         if len(low) > 1:
-            ends = labels[np.random.default_rng(0).integers(len(labels), size=(2, PAIRS))]
-        grid, least = np.linspace(*ends, GRID // len(ends[0]) + 1), np.zeros(len(low))
+            left, right = labels[np.random.default_rng(0).integers(len(labels), size=(2, PAIRS))]
+        grid, least = np.linspace(left, right, GRID // len(left) + 1), np.zeros(len(low))
         for _ in range(DIVISIONS):
             shift, rows = (a.reshape(grid.shape) for a in self.at(grid.reshape(-1, len(low))))
             least = np.maximum(least, rows.max((0, 1)))
@@ -131,7 +131,7 @@ class Curvature:
             if not wide.any():
                 break
             highest = np.argsort(bound[wide].max(-1))[-CELLS // len(low) ** 2 :]
-            grid = np.linspace(*(ends[wide][highest] for ends in (grid[:-1], grid[1:])), 17)
+            grid = np.linspace(grid[:-1][wide][highest], grid[1:][wide][highest], 17)
         return (1 + SLACK) * least
 
     def _spline(self, low: float, high: float) -> Any:

@@ -50,9 +50,6 @@ class Diagnosis:
     regions: tuple[Region, ...]
     rmse: tuple[float, float]  # expected with the plain and the balanced loss
     balanced_rmse: tuple[float, float]  # the same, with equal weight for every range
-    center: float  # mean and standard deviation of the labels, prior of the standardised labels
-    scale: float
-    shape: Prior
     leverage: Leverage | None  # of held-out predictions
 
     @property
@@ -133,12 +130,11 @@ class Diagnosis:
         figure = Figure(figsize=(6, 5), layout="constrained")
         top, bottom = figure.subplots(2, sharex=True)
         top.hist(self.labels, 2 * RANGES, density=True, color="#bbbbbb", label="labels")
-        standardised, sigma = (grid - self.center) / self.scale, self.sigma / self.scale
-        density = smoothed_density(self.shape, sigma / 4, standardised) / self.scale
+        density = smoothed_density(self.prior, self.sigma / 4, grid)
         top.plot(grid, density, color="#0072b2", label="prior")
         top.set(ylabel="density", title="Labels and their prior")
         top.legend(frameon=False)
-        bottom.plot(grid, stretch_of(self.shape, sigma, standardised)[1], color="#d55e00")
+        bottom.plot(grid, stretch_of(self.prior, self.sigma, grid)[1], color="#d55e00")
         bottom.axhline(1, color="#999999", linewidth=0.8)
         bottom.set(xlabel="label", ylabel="stretch", ylim=(0, None))
         bottom.set_title(f"Stretch of predictions by balancing with sigma {self.sigma:.3g}")
@@ -209,8 +205,5 @@ def diagnose(
         regions=regions_of(z, shape, sigma, center, scale),
         rmse=tuple(plain),
         balanced_rmse=tuple(balanced),
-        center=center,
-        scale=scale,
-        shape=shape,
         leverage=found,
     )

@@ -12,7 +12,7 @@ def numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     if isinstance(values, np.ma.MaskedArray):
-        values = values.astype(np.float64).filled(np.nan)
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     try:
         given = np.asarray(values)
         if given.dtype.kind in "cmM":

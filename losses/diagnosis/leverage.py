@@ -60,9 +60,9 @@ def leverage(labels: NDArray, pred: NDArray, target: NDArray) -> Leverage:
     half = np.random.default_rng(0).permutation(len(pred)) % 2 == 0
     best, theorem = np.empty_like(pred), np.empty_like(pred)
     for train, test in ((half, ~half), (~half, half)):
-        for found, settings in ((best, {"method": "isotonic"}), (theorem, {"criterion": "bmae"})):
-            curve = Rebalancer(labels, **settings).fit(pred[train], target[train])
-            found[test] = curve(pred[test])
+        own = pred[train], target[train]
+        best[test] = Rebalancer(labels, method="isotonic").fit(*own)(pred[test])
+        theorem[test] = Rebalancer(labels, criterion="bmae").fit(*own)(pred[test])
     place = ranges(target)
     share = np.full(len(pred), 1 / len(pred))
     weights = np.random.default_rng(1).multinomial(len(pred), share, REPLICATES)

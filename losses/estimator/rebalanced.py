@@ -104,7 +104,8 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def _rebalancer(self, pred: NDArray, y: NDArray, weight: NDArray, weighted: bool) -> Rebalancer:
         if np.ptp(y) == 0:  # nothing to balance
             return Rebalancer(y, sigma=0.0)
-        prior = Bins(*map(torch.from_numpy, atoms_of(y, weight))) if weighted else y
+        centers, counts = map(torch.from_numpy, atoms_of(y, weight))
+        prior = Bins(centers, counts) if weighted else y
         names = ("power", "strength", "likelihood", "point", "method", "criterion")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         return Rebalancer(prior, **settings).fit(pred, y, sample_weight=weight)
