@@ -33,6 +33,7 @@ from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
 from ..robust import WIDTH, Huber
+from ..structured import Product
 
 NODES = (1 << 11, 1 << 13, 1 << 15)  # of a spline that every round uses
 TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline is not used
@@ -53,7 +54,7 @@ class Curvature:
         self.likelihood, self.prior = likelihood, prior
         self.scale = likelihood.value.expand(len(low)).numpy()
         self.bins = self.spline = None
-        self.kinks: tuple[float, ...] = ()
+        self.kinks: list[NDArray] = []
         self.most: Any = 1.0
         if isinstance(prior, Flat) or getattr(prior, "power", 1) == 0:  # constant evidence
             return
@@ -63,8 +64,8 @@ class Curvature:
                 self.bins = centers.numpy() / self.scale, prior.weights[order].log().numpy()
             self.most = self._largest(labels, low, high)
         else:
-            slope = likelihood.delta if isinstance(likelihood, Huber) else 1.0
-            self.most = 1 + len(low) * slope**2
+            self.slope = likelihood.delta if isinstance(likelihood, Huber) else 1.0
+            self.most = 1 + len(low) * self.slope**2
             self.kinks = _kinks(prior)
         if len(low) == 1:
             self.spline = self._spline(low[0], high[0])
@@ -111,8 +112,7 @@ class Curvature:
     def bound(self, p: NDArray) -> NDArray:
         found = np.full_like(p, self.most)
         for end in self.kinks:  # f' jumps there, by at most `slope`: half of a kink |p - end|
-            slope = np.sqrt(self.most - 1)
-            found += slope / 2 / np.maximum(np.abs(p - end) / self.scale, KINK)
+            found += self.slope / 2 / np.maximum(np.abs(p - end) / self.scale, KINK)
         return found
 
     def _largest(self, labels: NDArray, low: NDArray, high: NDArray) -> NDArray:
@@ -150,11 +150,14 @@ class Curvature:
         return None
 
 
-def _kinks(prior: Prior) -> tuple[float, ...]:
-    """Return the predictions beyond which robust likelihoods hold the evidence constant."""
+def _kinks(prior: Prior) -> list[NDArray]:
+    """Return the predictions (D,) beyond which robust likelihoods hold the evidence constant."""
+    if isinstance(prior, Product):
+        parts = [_kinks(part) for part in prior.priors]  # pyright: ignore[reportArgumentType]
+        return [np.concatenate(ends) for ends in zip(*parts, strict=False)]
     if isinstance(prior, Bins):
-        return float(prior.centers.min()), float(prior.centers.max())
+        return [end[None].numpy() for end in prior.centers.aminmax()]
     if isinstance(prior, GaussianMixture):
         mean, width = prior.means[:, 0], WIDTH * prior.covariances[:, 0, 0].sqrt()
-        return float((mean - width).min()), float((mean + width).max())
-    return ()
+        return [(mean - width).min()[None].numpy(), (mean + width).max()[None].numpy()]
+    return []

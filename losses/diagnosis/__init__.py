@@ -167,7 +167,8 @@ def diagnose(
         held_out_pred, held_out_target = numbers(residuals, "pred"), numbers(target, "target")
         found = leverage(y, held_out_pred, held_out_target)
         residuals = held_out_target - held_out_pred
-    center, scale = float(y.mean()), float(y.std())
+    unit = np.abs(y).max()  # so that no square underflows
+    center, scale = float(y.mean()), float((y / unit).std() * unit)
     z = (y - center) / scale  # the results do not depend on the unit
     sigma, pull = 0.5, None
     if residuals is not None:

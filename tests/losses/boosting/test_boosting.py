@@ -21,8 +21,9 @@ from losses import (
     Laplace,
 )
 from losses.boosting import BalancedBooster, Objective, curvature, objective
+from losses.structured import Product
 from synthetic.benchmark.problems import Problem, make_splits
-from tests.losses.boosters import ETAS, KINDS, case, train
+from tests.losses.boosters import ETAS, KINDS, Case, case, train
 from tests.losses.pairs import D64, mixture
 
 EDGES = np.linspace(-4.0, 8.0, 41)
@@ -130,6 +131,16 @@ def test_the_loss_never_rises_and_predictions_stay_near_the_labels(index: int):
             assert found.rise < 1e-5  # predictions in float32
             assert found.fall > 0
             assert found.excess < 0.5
+
+
+def test_the_loss_of_several_outputs_with_kinks_never_rises():
+    given = case(KINDS.index("outputs"), count=200)
+    columns = [Bins.fit(y, np.linspace(y.min(), y.max(), 21)) for y in given.y.T]
+    for likelihood in (Laplace(0.1), Huber(0.1)):
+        kinks = Case("kinks", given.x, given.y, likelihood, Product(columns))
+        found = train(kinks, "xgboost", rounds=25)
+        assert found.rise < 1e-5  # predictions in float32
+        assert found.fall > 0
 
 
 def clusters() -> tuple[np.ndarray, np.ndarray]:
