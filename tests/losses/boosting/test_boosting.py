@@ -289,6 +289,8 @@ PLAIN = objective(Gaussian(), BINS)
         (lambda: objective(Gaussian(), BINS, strength="much"), "number >= 0, got much"),
         (lambda: PLAIN([np.nan, 1], [0, 0]), r"samples \[0\] are not"),
         (lambda: PLAIN([0, 1, 2], [0, 0]), r"got \(3,\)"),
+        (lambda: PLAIN(["a", "b"], [0, 0]), "could not convert string to float: .*'a'"),
+        (lambda: PLAIN([], []), "expected a weight >= 0 for each of 0 samples"),
         (lambda: PLAIN([0, 1], [np.nan, 1]), "not finite: training diverged"),
         (lambda: PLAIN([0, 1], [0, 1], [1.0]), "a weight >= 0 for each of 2 samples"),
         (lambda: PLAIN([0, 1], [0, 1], [1.0, -1.0]), "a weight >= 0 for each of 2 samples"),
