@@ -22,11 +22,12 @@ bounds l'' along the whole step, and by Taylor's theorem the loss of the leaf ch
 
     d G + d^2 n L / 2 = -eta G^2 / H * (1 - eta n L / 2 H) <= 0,  since H >= eta / 2 * n L.
 
-So up to the given learning rate eta no tree increases the training loss. This holds for labels of
-one dimension; in several, L is the largest value on lines between labels. There, k + f'' and L are
-row sums of absolute values of the Hessian, because all outputs move at once. Laplace's kink has no
-l'' at r = p - y = 0; in L, k is then 1 / (scale |r|), the curvature of the parabola that touches
-|r| from above. The kinks at the ends of the labels (robust.py) count, too.
+So up to the given learning rate eta no tree increases the training loss, as far as L is a bound: in
+one dimension it is one up to the resolution of a grid, in several it is the largest value on lines
+between sampled labels (tests/losses/boosters.py measures both). There, k + f'' and L are row sums
+of absolute values of the Hessian, because all outputs move at once. Laplace's kink has no l'' at
+r = p - y = 0; in L, k is then 1 / (scale |r|), the curvature of the parabola that touches |r| from
+above. The kinks at the ends of the labels (robust.py) count, too.
 
 The loss of the outermost label decreases forever beyond it. Samples that are pushed out of the
 range of the labels get an h that grows as exp(distance / OUTSIDE). That slows them down: they leave

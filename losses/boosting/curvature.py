@@ -12,9 +12,10 @@ increasing g. Hence, for all p between u and v, and c in the middle of m(u) and 
 
     V(p) <= E_v[max(y - c, 0)^2] + E_u[max(c - y, 0)^2] <= V(u) + V(v) + (m(v) - m(u))^2 / 2.
 
-Cells of a grid are divided until this is at most the largest V of the grid, or m hardly changes. So
-the largest V of the grid is the largest of all, up to SLACK, also where it peaks in a gap of the
-labels. In more dimensions the grid is on lines between pairs of labels.
+Grid cells are divided until this is at most the largest V of the grid, or m hardly changes. The
+largest V of the grid, plus SLACK, is then taken as the largest of all, also where it peaks in a gap
+of the labels. In more dimensions the grid is on lines between sampled pairs of labels, which is an
+estimate. At most CELLS cells are divided at once, those with the largest bound.
 
 With Laplace or Huber noise, f'' <= delta^2 (1 for Laplace), because the slope of a label's energy
 is at most delta, apart from a kink at either end of the labels.
