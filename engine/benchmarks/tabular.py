@@ -67,16 +67,13 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
                 value = report[metric] / (spread**2 if metric == "sera" else spread)
                 errors.setdefault(method, {}).setdefault(metric, []).append(value)
         if k == 0 and len(y) >= 30:
-            about |= _diagnosis(y, residual)
+            with warnings.catch_warnings(action="ignore"):
+                diagnosis = diagnose(y, residual)
+            plain, balanced = diagnosis.balanced_rmse
+            about |= {"imbalance": diagnosis.imbalance, "stretch": diagnosis.stretch}
+            about["foreseen_gain"] = 1 - balanced / plain
         log(f"{data.name}: fold {k + 1}")
     return {"errors": errors, **about}
-
-
-def _diagnosis(labels: NDArray, residual: NDArray) -> dict[str, float]:
-    with warnings.catch_warnings(action="ignore"):
-        found = diagnose(labels, residual)
-    gain = 1 - found.balanced_rmse[1] / found.balanced_rmse[0]
-    return {"imbalance": found.imbalance, "stretch": found.stretch, "foreseen_gain": gain}
 
 
 def predictions(

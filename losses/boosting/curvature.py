@@ -32,7 +32,7 @@ from torch import Tensor
 
 from ..likelihoods import Location
 from ..mixture import GaussianMixture
-from ..priors import Prior
+from ..priors import Bins, Flat, Prior
 from ..structured import Product
 from .line import Line, steepest
 
@@ -44,6 +44,8 @@ def curvature_of(
 ) -> Any:
     """Return the curvature for labels (N, D) and predictions between low and high (D,) each."""
     dims = labels.shape[1]
+    if isinstance(prior, Bins) and prior.power == 0:
+        prior = Flat()  # the evidence is constant
     if isinstance(prior, Product) and dims % len(prior.priors) == 0:
         return Blocks(likelihood, prior, labels, low, high)
     if dims == 1:

@@ -20,7 +20,6 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..estimator.training import standard
 from ..priors import Prior
 from .candidates import CANDIDATES, held_out, spread
 from .inputs import numbers
@@ -51,9 +50,6 @@ class Diagnosis:
     regions: tuple[Region, ...]
     rmse: tuple[float, float]  # expected with the plain and the balanced loss
     balanced_rmse: tuple[float, float]  # the same, with equal weight for every range
-    center: float  # mean and standard deviation of the labels, prior of the standardised labels
-    scale: float
-    shape: Prior
     leverage: Leverage | None  # of held-out predictions
 
     @property
@@ -118,9 +114,10 @@ class Diagnosis:
                 f"Sigma: start from {self.sigma:.4g}, half the labels' standard deviation. That is "
                 "a guess; the residuals of a plain model on held-out data give a better one."
             )
-        pulled = f" It misses {self.pull or 0:.0%} of a label's distance to the mean."
-        pulled = "" if self.pull is None else pulled
-        return f"Sigma: start from {self.sigma:.4g}, the RMSE of the plain model.{pulled}"
+        known = f"Sigma: start from {self.sigma:.4g}, the RMSE of the plain model."
+        if self.pull is None:
+            return known
+        return f"{known} It misses {self.pull:.0%} of a label's distance to the mean."
 
     def plot(self, path: str | Path | BinaryIO, form: str | None = None) -> None:
         """Plot the labels with the prior, and the stretch along them.
@@ -133,12 +130,11 @@ class Diagnosis:
         figure = Figure(figsize=(6, 5), layout="constrained")
         top, bottom = figure.subplots(2, sharex=True)
         top.hist(self.labels, 2 * RANGES, density=True, color="#bbbbbb", label="labels")
-        standardised, sigma = (grid - self.center) / self.scale, self.sigma / self.scale
-        density = smoothed_density(self.shape, sigma / 4, standardised) / self.scale
+        density = smoothed_density(self.prior, self.sigma / 4, grid)
         top.plot(grid, density, color="#0072b2", label="prior")
         top.set(ylabel="density", title="Labels and their prior")
         top.legend(frameon=False)
-        bottom.plot(grid, stretch_of(self.shape, sigma, standardised)[1], color="#d55e00")
+        bottom.plot(grid, stretch_of(self.prior, self.sigma, grid)[1], color="#d55e00")
         bottom.axhline(1, color="#999999", linewidth=0.8)
         bottom.set(xlabel="label", ylabel="stretch", ylim=(0, None))
         bottom.set_title(f"Stretch of predictions by balancing with sigma {self.sigma:.3g}")
@@ -171,16 +167,15 @@ def diagnose(
         held_out_pred, held_out_target = numbers(residuals, "pred"), numbers(target, "target")
         found = leverage(y, held_out_pred, held_out_target)
         residuals = held_out_target - held_out_pred
-    center, scale = (float(x[0]) for x in standard(y[:, None], np.ones(len(y))))
+    unit = np.abs(y).max()  # so that no square underflows
+    center, scale = float(y.mean()), float((y / unit).std() * unit)
     z = (y - center) / scale  # the results do not depend on the unit
-    sigma, measured, pull = 0.5, residuals is not None, None
+    sigma, pull = 0.5, None
     if residuals is not None:
         r = numbers(residuals, "residuals") / scale
         if len(r) < 2:
             raise ValueError(f"expected at least two residuals, got {len(r)}")
-        if not np.abs(r).max() > 1e-9:
-            raise ValueError("the residuals are all zero; give label minus prediction")
-        if not np.abs(r).max() < 1e9:
+        if not 1e-9 < np.abs(r).max() < 1e9:
             raise ValueError(
                 f"the residuals reach {np.abs(r).max():.0e} standard deviations of the labels; "
                 "give label minus prediction in the labels' unit"
@@ -191,11 +186,10 @@ def diagnose(
     counts, edges = np.histogram(z, RANGES)
     rare = counts < counts.max() / 10
     fits = {name: held_out(fit, z) for name, (fit, _) in CANDIDATES.items()}
-    best = max(fits, key=lambda name: fits[name])
-    fit, code = CANDIDATES[best]
+    fit, code = CANDIDATES[max(fits, key=lambda name: fits[name])]
     shape = fit(spread(z))[1]
     low, high = np.quantile(y, [0.025, 0.975])
-    plain, balanced = expected_errors(z, shape, sigma, edges)
+    plain, balanced = (scale * expected_errors(z, shape, sigma, edges)).tolist()
     return Diagnosis(
         labels=y,
         imbalance=float(counts.max() / counts[counts > 0].min()),
@@ -207,13 +201,10 @@ def diagnose(
         prior=fit(spread(y))[1],
         prior_code=code,
         sigma=sigma * scale,
-        measured=measured,
+        measured=residuals is not None,
         pull=pull,
-        regions=tuple(region.in_unit(center, scale) for region in regions_of(z, shape, sigma)),
-        rmse=(plain[0] * scale, plain[1] * scale),
-        balanced_rmse=(balanced[0] * scale, balanced[1] * scale),
-        center=center,
-        scale=scale,
-        shape=shape,
+        regions=regions_of(z, shape, sigma, center, scale),
+        rmse=tuple(plain),
+        balanced_rmse=tuple(balanced),
         leverage=found,
     )

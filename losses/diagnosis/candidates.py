@@ -52,14 +52,9 @@ def _kde(y: NDArray) -> tuple[Density, Prior]:
     return lambda x: np.log(kernel(x) + 1e-300), Bins(grid, kernel(grid))
 
 
-CANDIDATES: dict[str, tuple[Fit, str]] = {
-    **{
-        f"{n} bins": (
-            _bins(n),
-            f"Bins.fit(labels, np.linspace(labels.min(), labels.max(), {n + 1}))",
-        )
-        for n in (10, 20, 50)
-    },
+_EDGES = "np.linspace(labels.min(), labels.max(), {})"
+CANDIDATES: dict[str, tuple[Fit, str]] = {  # and the code that builds them
+    **{f"{n} bins": (_bins(n), f"Bins.fit(labels, {_EDGES.format(n + 1)})") for n in (10, 20, 50)},
     **{
         f"mixture of {n}": (_mixture(n), f"GaussianMixture.fit(labels, components={n})")
         for n in (1, 2, 4, 8)

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..posthoc import Rebalancer
-from ..posthoc.fitting import balanced_weight, ranges
-
 REPLICATES = 400
 STRETCHES = np.concatenate([np.linspace(0.5, 1, 11), np.linspace(1.05, 3, 40)])
 FEWEST = 20  # held-out samples
@@ -55,7 +52,13 @@ class Leverage:
 
 
 def leverage(labels: NDArray, pred: NDArray, target: NDArray) -> Leverage:
-    """Training labels (L,) or (L, D), held-out predictions and labels (N,) or (N, D)."""
+    """Return how much a map of held-out predictions can gain.
+
+    labels: (L,) or (L, D) of the training set. pred, target: (N,) or (N, D), held out.
+    """
+    from ..posthoc import Rebalancer  # imported late: it takes seconds
+    from ..posthoc.fitting import ranges
+
     if pred.shape != target.shape or len(pred) < FEWEST:
         raise ValueError(
             f"expected at least {FEWEST} held-out predictions and labels of one shape, got "
@@ -88,10 +91,14 @@ def leverage(labels: NDArray, pred: NDArray, target: NDArray) -> Leverage:
 
 
 def _monotone(labels: NDArray, pred: NDArray, target: NDArray) -> Map:
+    from ..posthoc import Rebalancer
+
     return Rebalancer(labels, method="isotonic").fit(pred, target)
 
 
 def _stretch(labels: NDArray, pred: NDArray, target: NDArray) -> Map:
+    from ..posthoc.fitting import balanced_weight
+
     center = labels.mean(0)
     weight = balanced_weight(np.linalg.norm(target - center, axis=1), np.ones(len(target)))
 

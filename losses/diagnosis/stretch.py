@@ -15,7 +15,7 @@ from ..likelihoods import Gaussian
 from ..priors import Prior
 
 RANGES = 20  # equally wide ranges in which labels are counted and errors are averaged
-REGIONS = 5  # of the text and of the figure
+REGIONS = 5  # of the text
 SAMPLES = 20_000  # labels with noise
 
 
@@ -31,51 +31,48 @@ class Region:
     shift: float
     stretch: float
 
-    def in_unit(self, center: float, scale: float) -> "Region":
-        """Convert a region of standardised labels z to labels `center + scale z`."""
-        low, high = (center + scale * end for end in (self.low, self.high))
-        return Region(low, high, self.share, scale * self.shift, self.stretch)
-
 
 def stretch_of(prior: Prior, sigma: float, p: NDArray) -> tuple[NDArray, NDArray]:
     """(N,) -> the plain predictions m(p), and the stretch dp/dm."""
     x = torch.tensor(p, dtype=torch.float64)[:, None]
-    gaussian = Gaussian(torch.tensor(sigma, dtype=torch.float64), floor=1e-12)
-    first, second = log_evidence_slopes(gaussian, prior.double(), x)
+    first, second = log_evidence_slopes(_noise(sigma), prior.double(), x)
     m = (x + sigma**2 * first)[:, 0].numpy()
     return m, 1 / (1 + sigma**2 * second[:, 0].numpy()).clip(1e-3, None)
 
 
 def smoothed_density(prior: Prior, width: float, grid: NDArray) -> NDArray:
     x = torch.tensor(grid, dtype=torch.float64)[:, None]
-    gaussian = Gaussian(torch.tensor(width, dtype=torch.float64), floor=1e-12)
-    return prior.double().log_evidence(gaussian, x, x).exp().numpy()
+    return prior.double().log_evidence(_noise(width), x, x).exp().numpy()
 
 
-def regions_of(y: NDArray, prior: Prior, sigma: float) -> tuple[Region, ...]:
-    edges = np.linspace(y.min(), y.max(), REGIONS + 1)
-    counts, _ = np.histogram(y, edges)
+def _noise(sigma: float) -> Gaussian:
+    return Gaussian(torch.tensor(sigma, dtype=torch.float64), floor=1e-12)
+
+
+def regions_of(
+    z: NDArray, prior: Prior, sigma: float, center: float, scale: float
+) -> tuple[Region, ...]:
+    """Regions of the labels center + scale z, for the prior and the noise of z."""
+    edges = np.linspace(z.min(), z.max(), REGIONS + 1)
+    counts, _ = np.histogram(z, edges)
     found = []
     for low, high, count in zip(edges, edges[1:], counts, strict=False):
         p = np.array([low, (low + high) / 2, high])
         m, _ = stretch_of(prior, sigma, p)
         steep = (high - low) / max(m[2] - m[0], 1e-3 * (high - low))  # the mean of dp/dm
-        numbers = low, high, count / len(y), p[1] - m[1], steep
-        found.append(Region(*(float(number) for number in numbers)))
+        ends = center + scale * low, center + scale * high
+        values = *ends, count / len(z), scale * (p[1] - m[1]), steep
+        found.append(Region(*(float(value) for value in values)))
     return tuple(found)
 
 
-def expected_errors(y: NDArray, prior: Prior, sigma: float, edges: NDArray) -> list[list[float]]:
-    """Return the RMSE of m and of p: over all samples, and with equal weight for every range."""
+def expected_errors(y: NDArray, prior: Prior, sigma: float, edges: NDArray) -> NDArray:
+    """(2, 2): the RMSE of m and of p, over all samples and with equal weight for every range."""
     rng = np.random.default_rng(0)
     label = y[rng.integers(len(y), size=SAMPLES)]
     p = label + sigma * rng.normal(size=SAMPLES)
     m, _ = stretch_of(prior, sigma, p)
+    square = (np.stack([m, p]) - label) ** 2  # (2, SAMPLES)
     index = np.clip(np.searchsorted(edges, label, side="right") - 1, 0, RANGES - 1)
-    plain, balanced = [], []
-    for pred in (m, p):
-        square = (pred - label) ** 2
-        plain.append(float(np.sqrt(square.mean())))
-        means = [square[index == k].mean() for k in np.unique(index)]
-        balanced.append(float(np.sqrt(np.mean(means))))
-    return [plain, balanced]
+    means = [square[:, index == k].mean(1) for k in np.unique(index)]
+    return np.sqrt([square.mean(1), np.mean(means, 0)])

@@ -19,7 +19,8 @@ N: samples; F: inputs; D: label dimensions; W: the likelihood's width.
 import warnings
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, Literal, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     _check_sample_weight,  # pyright: ignore[reportPrivateImportUsage]
     check_is_fitted,
@@ -39,10 +41,13 @@ from ..categorical import Histogram
 from ..likelihoods import Likelihood, Location
 from ..priors import Prior
 from . import build, training
-from .training import Data, LikelihoodName, PriorName
+from .training import Data
 
+LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]
+PriorName = Literal["auto", "flat", "bins", "mixture"]
 POWERS = (0.0, 0.5, 1.0)  # of the label prior, tried by power="auto"
 SIGMAS = (0.5, 0.75, 1.0)  # times the plain model's held-out error, tried by sigma="auto"
+LARGEST = 1e307  # label whose distance to another one is still a number
 FEW = 20  # distinct samples below which nothing is held out, and sigma is 0.5
 
 
@@ -68,6 +73,18 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
     After fit: `sigma_`, `power_` (chosen), `noise_` (the held-out error's scale, used by
     intervals), `loss_` (of labels minus `center_`, over `scale_`), `network_`, `n_features_in_`.
     """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "likelihood": [StrOptions(set(LikelihoodName.__args__)), Likelihood],
+        "prior": [StrOptions(set(PriorName.__args__)), Prior],
+        "hidden": ["array-like"],
+        "sigma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), "array-like"],
+        "power": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "random_state": ["random_state"],
+    }
 
     def __init__(
         self,
@@ -97,16 +114,7 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         )
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         labels = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
-        if not (np.abs(labels) < training.LARGEST).all():
-            raise ValueError(
-                f"The labels exceed the range of float64; keep them below {training.LARGEST}."
-            )
-        if not weight.any():
-            raise ValueError("All weights are zero: at least one non-zero weight is needed.")
-        if (constant := np.ptp(labels[weight > 0], axis=0) == 0).any():
-            value = labels[weight > 0][0, constant][0]
-            raise ValueError(f"All labels are {value:g}: nothing can be learnt.")
-        training.check(self, self._tempers(labels.shape[1]), labels.shape[1])
+        self._check(labels, weight)
         self.shape_ = np.shape(y)[1:]
         X, labels, weight = training.distinct(X, labels, weight)
         self.input_center_, self.input_scale_ = training.standard(X, weight)
@@ -119,10 +127,11 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.ends_ = data.ends
         sigma, self.power_, noise = self._choose(data, seed)
-        self.noise_ = noise * self.scale_
-        self.sigma_ = None if sigma is None else sigma * self.scale_
-        if self.sigma_ is not None and len(self.sigma_) == 1:
-            self.sigma_ = float(self.sigma_[0])
+        self.noise_, self.sigma_ = noise * self.scale_, None
+        if sigma is not None:
+            self.sigma_ = (
+                sigma * self.scale_ if len(sigma) > 1 else float(sigma[0] * self.scale_[0])
+            )
         plain, _ = training.trained(self, data, build.plain(self, data), seed)
         self.loss_ = build.balanced(self, data, sigma, self.power_)
         self.network_, self.n_iter_ = training.trained(self, data, self.loss_, seed, plain)
@@ -134,6 +143,24 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
                 stacklevel=2,
             )
         return self
+
+    def _check(self, labels: NDArray, weight: NDArray) -> None:
+        """Raise for settings, labels (N, D) or weights (N,) that cannot be used."""
+        self._validate_params()
+        dims, widths = labels.shape[1], list(self.hidden)
+        if not all(isinstance(width, Integral) and width >= 1 for width in widths):
+            raise ValueError(f"hidden must be a sequence of widths, such as (32,); got {widths}.")
+        if np.ndim(self.sigma) and np.shape(self.sigma) != (dims,):
+            raise ValueError(f"sigma must be one number, or {dims}: one per label dimension.")
+        if self.power not in ("auto", 1) and not self._tempers(dims):
+            raise ValueError(f"Only prior='bins' can be tempered, got power={self.power}.")
+        if not (np.abs(labels) < LARGEST).all():
+            raise ValueError(f"The labels exceed the range of float64; keep them below {LARGEST}.")
+        if not weight.any():
+            raise ValueError("All weights are zero: at least one non-zero weight is needed.")
+        if (constant := np.ptp(labels[weight > 0], axis=0) == 0).any():
+            value = labels[weight > 0][0, constant][0]
+            raise ValueError(f"All labels are {value:g}: nothing can be learnt.")
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return R^2 with equal weight for equally wide ranges of the training labels."""
@@ -190,14 +217,13 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         """Return sigma, power and the scale (D,) of their error on held-out samples."""
         dims = data.labels.shape[1]
         unit = training.standard(data.labels.numpy(), data.weight.numpy())[1]
-        given = isinstance(self.likelihood, Likelihood)
-        histogram = self.likelihood == "histogram"
-        powers: list[Any] = [1.0] if self.power == "auto" else [self.power]
-        open_power = self.power == "auto" and self._tempers(dims)
-        open_sigma = self.sigma == "auto" and not given and not histogram
+        named = not isinstance(self.likelihood, Likelihood)
         sigmas: list[Any] = [None]
-        if self.sigma != "auto" and not given:
+        if named and not isinstance(self.sigma, str):
             sigmas = [np.broadcast_to(np.asarray(self.sigma, dtype=float), dims) / self.scale_]
+        open_sigma = named and self.likelihood != "histogram" and sigmas[0] is None
+        open_power = self.power == "auto" and self._tempers(dims)
+        powers: Any = [1.0] if self.power == "auto" else [self.power]
         if len(data.inputs) < FEW or not (open_sigma or open_power):
             sigma = 0.5 * unit if open_sigma else sigmas[0]
             scale = getattr(build.balanced(self, data, sigma, powers[0]).likelihood, "value", None)

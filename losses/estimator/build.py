@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..balanced import BalancedLoss
 from ..categorical import Histogram
@@ -15,7 +16,7 @@ from ..likelihoods import Gaussian, Likelihood, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
 from ..robust import Huber, Laplace
-from .training import Data, edges
+from .training import Data
 
 BINS = 40  # of the label prior and of the histogram
 COMPONENTS = 4  # of a mixture
@@ -40,7 +41,7 @@ def _likelihood(settings: Any, data: Data, sigma: Any) -> Likelihood:
     if isinstance(settings.likelihood, Likelihood):
         return copy.deepcopy(settings.likelihood).double()
     if settings.likelihood == "histogram":
-        ends = edges(data.labels, BINS)
+        ends = _edges(data, BINS)
         return Histogram(ends, float(ends[1] - ends[0] if sigma is None else sigma[0]))
     kinds = {"gaussian": Gaussian, "laplace": Laplace, "huber": Huber}
     scale = torch.tensor(sigma, dtype=torch.float64)
@@ -72,6 +73,11 @@ def _prior(settings: Any, data: Data, likelihood: Likelihood, power: float) -> P
     location = isinstance(likelihood, Location)
     scale = float(likelihood.value.min()) if location else float(labels.std()) / 4
     reach = float(labels.max() - labels.min()) / scale
-    ends = edges(labels, int(np.clip(2 * reach, BINS, 10 * BINS)))
+    ends = _edges(data, int(np.clip(2 * reach, BINS, 10 * BINS)))
     counts, _ = np.histogram(labels[:, 0].numpy(), ends.numpy(), weights=weight.numpy())
     return Bins((ends[1:] + ends[:-1]) / 2, torch.from_numpy(counts), power)
+
+
+def _edges(data: Data, bins: int) -> Tensor:
+    low, high = data.ends[:, 0].tolist()
+    return torch.linspace(low, high, bins + 1, dtype=torch.float64)

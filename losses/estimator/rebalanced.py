@@ -19,7 +19,6 @@ from sklearn.utils import (
 )
 from sklearn.utils.validation import (
     _check_sample_weight,  # pyright: ignore[reportPrivateImportUsage]
-    _num_samples,  # pyright: ignore[reportPrivateImportUsage]
     check_is_fitted,
     validate_data,
 )
@@ -74,19 +73,17 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """X as the regressor takes it, y (N,) or (N, D), sample_weight (N,)."""
-        if y is None:
-            raise ValueError(
-                "RebalancedRegressor requires y to be passed, but the target y is None"
-            )
-        validate_data(self, X, skip_check_array=True)
-        y = check_array(y, ensure_2d=False, dtype="float64", input_name="y")
+        validate_data(self, X, y, skip_check_array=True)
+        y = check_array(
+            y,
+            ensure_2d=False,
+            dtype="float64",
+            input_name="y",
+            ensure_min_samples=2,
+            estimator=self,
+        )
         X, y = indexable(X, y)
-        if (count := _num_samples(X)) < 2:
-            raise ValueError(
-                f"Expected at least 2 samples to hold some out, got n_samples = {count}."
-            )
-        weight = np.ones(count)
-        given = {}
+        weight, given = np.ones(len(y)), {}
         if sample_weight is not None:
             weight = _check_sample_weight(
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
@@ -94,7 +91,6 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             kept = np.flatnonzero(weight > 0)
             X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
             given = {"sample_weight": weight}
-        self.shape_ = y.shape[1:]
         self.estimator_ = self._plain().fit(X, y, **given)
         cv = self.cv
         if isinstance(cv, int):
@@ -109,9 +105,9 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if np.ptp(y) == 0:  # nothing to balance
             return Rebalancer(y, sigma=0.0)
         centers, counts = map(torch.from_numpy, atoms_of(y, weight))
+        prior = Bins(centers, counts) if weighted else y
         names = ("power", "strength", "likelihood", "point", "method", "criterion")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        prior = Bins(centers, counts) if weighted else y
         return Rebalancer(prior, **settings).fit(pred, y, sample_weight=weight)
 
     def predict(self, X: Any, **dials: float) -> NDArray[np.float64]:

@@ -1,10 +1,10 @@
-"""Settings, data and training of the estimator.
+"""Data and training of the estimator.
 
 N: samples; F: inputs; D: label dimensions; W: the likelihood's width.
 """
 
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,13 +14,10 @@ from torch import Tensor, nn
 from ..balanced import BalancedLoss
 from ..heteroscedastic import Heteroscedastic
 from ..likelihoods import Likelihood, Location
-from ..priors import Flat, Prior
+from ..priors import Flat
 from ..robust import Huber, Laplace
 
-LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]
-PriorName = Literal["auto", "flat", "bins", "mixture"]
 RANGES = 10  # equally wide ranges of labels, over which errors are averaged
-LARGEST = 1e307  # label whose distance to another one is still a number
 NEGLIGIBLE = 1e-6  # samples with a smaller share of the mean weight are left out
 SETTLED = 1e-5  # change of the loss in a step that ends the training; smaller to learn a scale
 
@@ -55,43 +52,6 @@ class Affine(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.scale + self.center
-
-
-def check(settings: Any, tempers: bool, dims: int) -> None:
-    """Raise for settings that only the estimator checks; the losses check their own."""
-    sigma, power = settings.sigma, settings.power
-    sigmas = list(sigma) if np.ndim(sigma) == 1 and len(sigma) == dims else [sigma]
-    if sigmas != ["auto"] and not all(_is_number(value) and value > 0 for value in sigmas):
-        raise ValueError(
-            f'sigma must be a positive number or "auto", got {sigma!r}; several label dimensions '
-            "may have one number each."
-        )
-    if power != "auto" and not (_is_number(power) and power >= 0):
-        raise ValueError(f'power must be a positive number or "auto", got {power!r}.')
-    kinds = {"likelihood": (LikelihoodName, Likelihood), "prior": (PriorName, Prior)}
-    for name, (known, kind) in kinds.items():
-        value = getattr(settings, name)
-        if not isinstance(value, kind) and value not in known.__args__:
-            raise ValueError(
-                f"{name} must be one of {', '.join(known.__args__)}, or an instance of a "
-                f"{kind.__name__}; got {value!r}."
-            )
-    if settings.power not in ("auto", 1, 1.0) and not tempers:
-        raise ValueError(f"Only prior='bins' can be tempered, got power={settings.power}.")
-    if not 0 < settings.validation_fraction < 1:
-        raise ValueError(
-            f"validation_fraction must be in (0, 1), got {settings.validation_fraction}."
-        )
-    if not (_is_number(settings.alpha) and settings.alpha >= 0):
-        raise ValueError(f"alpha must be a number >= 0, got {settings.alpha!r}.")
-    if not _is_count(settings.max_iter):
-        raise ValueError(f"max_iter must be an integer >= 1, got {settings.max_iter!r}.")
-    widths: Any = settings.hidden
-    if isinstance(widths, str) or not np.iterable(widths) or not all(map(_is_count, widths)):
-        raise ValueError(
-            f"hidden must be a sequence of widths, such as (32,), or () for a linear model; "
-            f"got {widths!r}."
-        )
 
 
 def trained(
@@ -158,13 +118,10 @@ def spread(likelihood: Likelihood, error: NDArray, weight: NDArray) -> NDArray:
     """(N, D), (N,) -> (D,): the likelihood's scale of weighted errors."""
     if isinstance(likelihood, Laplace):
         return np.average(np.abs(error), axis=0, weights=weight)
-    if isinstance(likelihood, Huber):  # the weighted median
-        found = []
-        for size in np.abs(error).T:
-            order = np.argsort(size)
-            half = np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)
-            found.append(size[order][min(half, len(size) - 1)] / 0.6745)
-        return np.array(found)
+    if isinstance(likelihood, Huber):
+        weights = np.broadcast_to(weight[:, None], error.shape)
+        median = np.quantile(np.abs(error), 0.5, 0, method="inverted_cdf", weights=weights)
+        return median / 0.6745
     return np.sqrt(np.average(error**2, axis=0, weights=weight))
 
 
@@ -214,17 +171,3 @@ def range_weights(labels: NDArray, weight: NDArray, ends: NDArray) -> NDArray:
     place = np.clip(place, 0, RANGES - 1).astype(int)
     totals = [np.bincount(column, weight, RANGES)[column] for column in place.T]
     return weight[:, None] / np.stack(totals, 1)
-
-
-def edges(labels: Tensor, bins: int) -> Tensor:
-    return torch.linspace(float(labels.min()), float(labels.max()), bins + 1, dtype=torch.float64)
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return bool(number and np.isfinite(value))
-
-
-def _is_count(value: Any) -> bool:
-    count = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return bool(count and value >= 1)

@@ -10,6 +10,7 @@ Libraries are imported after the arguments are read, so that --help is fast.
 import argparse
 import csv
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser("balanced-regression", description="Imbalanced regression.")
-    top.add_argument("--version", action=Version, nargs=0, help="print the version")
+    top.add_argument("--version", action="version", version=version("balanced-regression"))
     commands = top.add_subparsers(dest="command", required=True)
 
     about = "how imbalanced labels are, which prior fits, and what balancing will change"
@@ -59,16 +60,6 @@ def parser() -> argparse.ArgumentParser:
     three.add_argument("--strength", type=float, default=1.0, help="0: no change, 1: balanced")
     three.set_defaults(run=rebalance)
     return top
-
-
-class Version(argparse.Action):
-    """Print the version of the installed package."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(version("balanced-regression"))
-        parser.exit()
 
 
 def diagnose(given: argparse.Namespace) -> None:

@@ -10,8 +10,6 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from losses import BalancedRegressor, Bins, Flat, Gaussian, GaussianMixture, Laplace
@@ -99,13 +97,11 @@ def test_intervals_hold_what_they_promise():
         assert 0.7 < inside < 0.95  # tuned for rare labels, looked at on frequent ones
         narrow = model.predict_interval(x[1500:], coverage=0.5)
         assert (narrow[1] - narrow[0] < high - low).all()
-
-
-def test_interval_of_a_gaussian_is_the_textbooks():
-    x, y = line(200)
-    model = BalancedRegressor(sigma=0.3, power=1.0, hidden=()).fit(x, y)
+    model = BalancedRegressor(sigma=0.3, power=1.0, hidden=()).fit(x[:200], y[:200])
     low, high = model.predict_interval(x, coverage=0.95)
-    np.testing.assert_allclose(high - low, 2 * 1.959964 * 0.3, rtol=1e-4)
+    np.testing.assert_allclose(high - low, 2 * 1.959964 * 0.3, rtol=1e-4)  # a Gaussian's
+    with pytest.raises(ValueError, match="coverage must be between 0 and 1"):
+        model.predict_interval(x, coverage=90)
 
 
 def test_several_dimensions_and_a_column_keep_their_shape():
@@ -137,6 +133,10 @@ def test_weights_count():
     plain = BalancedRegressor(sigma=0.5, **options).fit(x, y)
     upper = BalancedRegressor(sigma=0.1, **options).fit(x, y, sample_weight=np.where(y > 5, 1.0, 0))
     assert upper.predict(x).mean() > plain.predict(x).mean()
+    weighted = clone(plain).fit(x, y, sample_weight=np.full(200, 2.0)).loss_.prior
+    twice = clone(plain).fit(np.repeat(x, 2, 0), np.repeat(y, 2)).loss_.prior
+    assert isinstance(twice, Bins)
+    torch.testing.assert_close(twice.weights, weighted.weights)
 
 
 def test_negligible_weights_change_nothing():
@@ -210,14 +210,6 @@ def test_a_search_does_not_prefer_the_plain_loss():
     assert two.score(x, np.stack([y, 2 * y], 1)) == pytest.approx(best.score(x, y), abs=0.1)
 
 
-def test_pipelines_searches_and_clones():
-    x, y = line(150)
-    pipe = make_pipeline(StandardScaler(), BalancedRegressor(max_iter=5, power=1.0))
-    search = GridSearchCV(pipe, {"balancedregressor__sigma": [0.1, 0.5]}, cv=2).fit(x, y)
-    assert set(search.best_params_) == {"balancedregressor__sigma"}
-    assert clone(search.best_estimator_[-1]).get_params()["max_iter"] == 5
-
-
 def test_nothing_is_drawn_from_the_global_generator():
     x, y = line(60)
     torch.manual_seed(0)
@@ -235,24 +227,25 @@ X, Y = np.random.default_rng(0).normal(size=(50, 2)), np.linspace(0, 1, 50)
         ({}, np.where(Y > 0.5, np.nan, Y), "Input y contains NaN"),
         ({}, np.full(50, 7.0), "All labels are 7: nothing can be learnt"),
         ({}, np.array(["tall"] * 50), "could not convert string to float: .*'tall'"),
-        ({"likelihood": "normal"}, Y, "laplace, huber, histogram, .* got 'normal'"),
-        ({"prior": "batch"}, Y, "one of auto, flat, bins, mixture, .* got 'batch'"),
-        ({"sigma": -1}, Y, 'sigma must be a positive number or "auto", got -1'),
-        ({"power": "half"}, Y, "power must be a positive number or"),
+        ({"likelihood": "normal"}, Y, "among .*'laplace'.* Got 'normal' instead"),
+        ({"likelihood": Gaussian}, Y, "or an instance of .*Likelihood'. Got <class"),
+        ({"prior": "batch"}, Y, "among .*'mixture'.* Got 'batch' instead"),
+        ({"prior": None}, Y, "or an instance of .*Prior'. Got None"),
+        ({"sigma": -1}, Y, r"'sigma' .* among {'auto'}, a float in the range \(0.0, .* Got -1"),
+        ({"sigma": np.inf}, Y, "Got inf instead"),
+        ({"sigma": [1.0, 2.0]}, Y, "sigma must be one number, or 1: one per label dimension"),
+        ({"power": "half"}, Y, r"among {'auto'} or a float in the range \[0.0, .* Got 'half'"),
         ({"prior": "mixture", "power": 0.5}, Y, "Only prior='bins' can be tempered"),
         ({"prior": "bins"}, np.stack([Y, Y**2], 1), "use prior='mixture'"),
-        ({"validation_fraction": 2.0}, Y, r"in \(0, 1\), got 2.0"),
-        ({"sigma": np.inf}, Y, 'sigma must be a positive number or "auto", got inf'),
-        ({"hidden": 8}, Y, r"a sequence of widths, such as \(32,\), .* got 8"),
-        ({"hidden": (0,)}, Y, "a sequence of widths"),
-        ({"hidden": "8"}, Y, "a sequence of widths"),
-        ({"alpha": -1}, Y, "alpha must be a number >= 0, got -1"),
-        ({"likelihood": Gaussian}, Y, "or an instance of a Likelihood"),
-        ({"prior": None}, Y, "an instance of a Prior; got None"),
+        ({"validation_fraction": 2.0}, Y, r"in the range \(0.0, 1.0\). Got 2.0"),
+        ({"hidden": 8}, Y, "'hidden' .* must be an array-like. Got 8"),
+        ({"hidden": (0,)}, Y, r"a sequence of widths, such as \(32,\); got \[0\]"),
+        ({"hidden": "8"}, Y, "must be an array-like. Got '8'"),
+        ({"alpha": -1}, Y, r"in the range \[0.0, inf\). Got -1"),
         ({}, 1e308 * (2 * Y - 1), "exceed the range of float64"),
-        ({"max_iter": 0}, Y, "max_iter must be an integer >= 1"),
-        ({"max_iter": "a"}, Y, "max_iter must be an integer >= 1"),
-        ({"max_iter": 1.5}, Y, "max_iter must be an integer >= 1"),
+        ({"max_iter": 0}, Y, r"an int in the range \[1, inf\). Got 0"),
+        ({"max_iter": "a"}, Y, r"an int in the range \[1, inf\). Got 'a'"),
+        ({"max_iter": 1.5}, Y, r"an int in the range \[1, inf\). Got 1.5"),
     ],
 )
 def test_bad_input_is_refused(options: dict, labels, message: str):
@@ -274,8 +267,6 @@ def test_one_sample_is_refused_and_twelve_are_enough_to_fit():
     with pytest.raises(ValueError, match="at least one non-zero"):
         BalancedRegressor().fit(X, Y, sample_weight=np.zeros(50))
     assert np.isfinite(BalancedRegressor(max_iter=5).fit(X[:12], Y[:12]).predict(X)).all()
-    with pytest.raises(ValueError, match="coverage must be between 0 and 1"):
-        BalancedRegressor(max_iter=2).fit(X, Y).predict_interval(X, coverage=90)
 
 
 def test_importing_the_losses_stays_quick():
@@ -284,13 +275,3 @@ def test_importing_the_losses_stays_quick():
     code = f"import sys, losses; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
-
-
-def test_bins_follow_weights():
-    """A prior of weighted rows is that of rows repeated."""
-    x, y = line(40)
-    model = BalancedRegressor(sigma=0.5, power=1.0, max_iter=3)
-    twice = model.fit(np.repeat(x, 2, 0), np.repeat(y, 2)).loss_.prior
-    weighted = clone(model).fit(x, y, sample_weight=np.full(40, 2.0)).loss_.prior
-    assert isinstance(twice, Bins)
-    torch.testing.assert_close(twice.weights, weighted.weights)
