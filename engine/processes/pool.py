@@ -48,12 +48,7 @@ def side_by_side(
                         future.result()  # raises the error of the task
                         progress(i, None)
         except BaseException as error:
-            started = list(pool._processes.values())
-            for worker in started:
-                worker.terminate()
-            for worker in started:  # one that has ended breaks the pool; the others tidy up
-                worker.join(PATIENCE)
-                worker.kill()
+            stop(list(pool._processes.values()))
             if isinstance(error, BrokenProcessPool):
                 raise RuntimeError(
                     "A worker process was killed, perhaps because memory ran out (then use fewer "
@@ -61,6 +56,15 @@ def side_by_side(
                 ) from None
             raise
     return [future.result() for future in futures]
+
+
+def stop(processes: Sequence[Any]) -> None:
+    """End processes, after some seconds in which they remove their temporary files."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(PATIENCE)
+        process.kill()
 
 
 def _start(reports: Any) -> None:

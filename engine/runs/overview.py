@@ -132,10 +132,10 @@ def main(cfg: DictConfig) -> None:
     if cfg.remove:
         lines = [("removed", run.name, run.state) for run in remove(found, cfg.remove)]
     elif cfg.diff:
-        one, other = (select(found, pattern, most=1)[0] for pattern in pair(cfg.diff))
+        one, other = (select(found, pattern, most=1)[0] for pattern in cfg.diff)
         lines = [(key, *map(str, values)) for key, values in different(one, other).items()]
     elif cfg.compare:
-        ours, theirs = (select(found, pattern) for pattern in pair(cfg.compare))
+        ours, theirs = (select(found, pattern) for pattern in cfg.compare)
         lines = [("metric", "difference", "over seeds", "over images", "")]
         for name, about in compare(ours, theirs, cfg.metrics).items():
             shown = (text(about[key]) for key in ("mean", "seeds", "images"))
@@ -152,12 +152,6 @@ def text(value: float | tuple[float, float] | None) -> str:
     if isinstance(value, tuple):
         return " to ".join(map(text, value))
     return "-" if value is None else f"{value:.3f}"
-
-
-def pair(names: Sequence[str]) -> Sequence[str]:
-    if len(names) != 2:
-        raise ValueError("diff and compare take two runs, e.g. diff=[bmc/laptop,gai/laptop].")
-    return names
 
 
 def select(found: Sequence[Run], pattern: str, most: int | None = None) -> list[Run]:

@@ -78,7 +78,6 @@ WRONG = {
     "trainer.strategy=dpp": "trainer.strategy: expected one of auto.*Did you mean ddp",
     "paths.outputs=''": "paths.outputs: expected a text",
     "+dataset._recursive_=false": "datasets.ages.AgeDataset takes no _recursive_",
-    "+loss.likelihood._args_=[1]": "loss.likelihood._args_: losses.Gaussian cannot take .*sigma",
 }
 
 
