@@ -18,6 +18,7 @@ from engine.cli.settings import leaves, nearest
 EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError, ImportError)  # what we raise
 OTHER_PATH = "Name another path, or move what is there."
 NOT_ALLOWED = "Change its permissions, or name a folder that you may write to."
+GIVE = "Give it a value instead of removing it"
 ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NOT_ALLOWED),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), OTHER_PATH),
@@ -44,11 +45,6 @@ def paragraph(error: BaseException, script: str = "train") -> str:
         known = known_settings(script, unknown[1])
         near = nearest(unknown[1], [*known, *SETTINGS.get(script, {})])
         return f"{unknown[1]}: there is no such setting.{near}"
-    if comma := re.search(r"Ambiguous value for argument '([\w./@+]+)=(.*)'", text):
-        return (
-            f"{comma[1]}={comma[2]} has a comma. Add --multirun to run every value, or write one "
-            f"value in quotes, \"{comma[1]}='{comma[2]}'\", or a list, {comma[1]}=[{comma[2]}]."
-        )
     if lost := re.search(r"Could not find '([\w./-]+)'", text):
         path = Path(re.sub(r"^preset/.*/", "preset/", lost[1]))  # presets of each benchmark
         known, group = re.findall(r"^\t([\w.-]+)$", text, re.MULTILINE), path.parent
@@ -58,17 +54,15 @@ def paragraph(error: BaseException, script: str = "train") -> str:
         choice = path.relative_to(group)
         near = nearest(choice, known)
         return f"{group}={choice}: no such choice; choose from {', '.join(known)}.{near}"
-    if gone := isinstance(error, ConfigAttributeError) and error.full_key:
-        return f"{gone} is missing. Give it a value instead of removing it (~{gone})."
+    if isinstance(error, ConfigAttributeError):
+        return f"{error.full_key} is missing. {GIVE} (~{error.full_key})."
     if isinstance(error, TypeError) and (gone := re.search(r"missing .* argument.*: (.*)", text)):
-        return f"The setting {gone[1]} is missing ({text}). Give it a value instead of removing it."
-    if isinstance(error, HydraException):
-        return text.partition("\n")[0] or type(error).__name__
+        return f"The setting {gone[1]} is missing ({text}). {GIVE}."
     if isinstance(error, OSError) and error.strerror:
         if error.filename is None:
             return error.strerror
         return f"{error.filename}: {error.strerror}. {ADVICE.get(error.errno or 0, '')}".strip()
-    if isinstance(error, EXPECTED) and text:
+    if isinstance(error, (*EXPECTED, HydraException)) and text:
         return text
     return f"Unexpected {type(error).__name__}: {text or 'no message'}."
 
