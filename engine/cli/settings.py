@@ -37,19 +37,20 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException:  # interpolates a setting that is wrong or missing
         plain = OmegaConf.to_container(cfg)
-    values = {key: value for key, value in leaves(plain) if "${" not in str(value)}
+    given = dict(leaves(plain))
+    values = {key: value for key, value in given.items() if "${" not in str(value)}
     known, defaults, problems = SETTINGS.get(script.split("/")[0], {}), _defaults(script), []
     wild = {name: hint for name, hint in known.items() if "*" in name}
     for key, value in values.items():
         hint = known.get(key, BY_DEFAULT.get(type(defaults.get(key))))
         hint = next((wild[name] for name in wild if fnmatchcase(key, name)), hint)
-        if value == "???" and script == "train":
+        if value == "???" and (script == "train" or key in defaults):
             problems.append(f"{key} must be given, e.g. {key}=...")
         elif value != "???" and hint is not None and not fits(hint, value):
             near = nearest(value, re.findall(r"[\w-]+", words(hint)))
             problems.append(f"{key}: expected {words(hint)}; got {value!r}.{near}")
-    for key in defaults.keys() - values.keys():
-        parent = values.get(key.rpartition(".")[0], {})
+    for key in defaults.keys() - given.keys():
+        parent = given.get(key.rpartition(".")[0], {})
         if not key.startswith(OPTIONAL) and isinstance(parent, dict):
             problems.append(f"{key} is missing. Give it a value instead of removing it (~{key}).")
     if script == "train":
@@ -62,8 +63,8 @@ def check(cfg: DictConfig, script: str = "train") -> None:
                 near = nearest(key, names if dot else top)
                 problems.append(f"{key}: no such setting.{near}")
         chosen = values.get("choose.key")
-        if chosen is not None and chosen not in values:
-            near = nearest(chosen, values)
+        if chosen is not None and chosen not in given:
+            near = nearest(chosen, given)
             problems.append(f"choose.key: no such setting: {chosen!r}.{near}")
     if problems:
         raise ValueError("\n".join(problems))
