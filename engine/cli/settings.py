@@ -49,17 +49,17 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         elif value != "???" and hint is not None and not fits(hint, value):
             near = nearest(value, re.findall(r"[\w-]+", words(hint)))
             problems.append(f"{key}: expected {words(hint)}; got {value!r}.{near}")
-    for key in defaults.keys() - given.keys():
+    for key in defaults:
         parent = given.get(key.rpartition(".")[0], {})
-        if not key.startswith(OPTIONAL) and isinstance(parent, dict):
+        if key not in given and not key.startswith(OPTIONAL) and isinstance(parent, dict):
             problems.append(f"{key} is missing. Give it a value instead of removing it (~{key}).")
     if script == "train":
         names = {*TRAIN, *defaults}
         top = {name.partition(".")[0] for name in names} | _global_names()
         for key in values:
             group, dot, _ = key.partition(".")
-            unknown = group in CLOSED and key not in names and not key.startswith(FREE)
-            if unknown if dot else key not in top:
+            closed = group in CLOSED and not key.startswith(FREE)
+            if key not in top and (not dot or (closed and key not in names)):
                 near = nearest(key, names if dot else top)
                 problems.append(f"{key}: no such setting.{near}")
         chosen = values.get("choose.key")
@@ -169,8 +169,10 @@ def _arguments(node: Any, trust: targets.Trust, prefix: str = "") -> Iterator[st
     except (TypeError, ValueError, NameError, AttributeError):
         return  # a builtin, or annotations that cannot be read
     open_ended = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    for key in node.keys() - {*targets.RESERVED}:
-        value, where = node[key], f"{prefix}.{key}"
+    for key, value in node.items():
+        where = f"{prefix}.{key}"
+        if key in targets.RESERVED:
+            continue
         if key not in signature.parameters and not open_ended and where != "loss.weights":
             yield f"{where}: {name} takes no {key}.{nearest(key, signature.parameters)}"
         elif key in hints and not _suits(hints[key], value, trust):
