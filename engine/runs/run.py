@@ -155,18 +155,16 @@ def result(cfg: DictConfig) -> dict[str, Any] | None:
 
 def composed(name: str, overrides: list[str]) -> DictConfig:
     """A config of configs/, whether or not Hydra runs this process."""
-    hydra = GlobalHydra.instance()
-    if hydra.is_initialized():
-        sources = str(hydra.config_loader().get_search_path())
-        return _composed(name, tuple(overrides), sources).copy()
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return composed(name, overrides)
+    return _composed(name, tuple(overrides)).copy()
 
 
 @functools.lru_cache(maxsize=256)
-def _composed(name: str, overrides: tuple[str, ...], sources: str) -> DictConfig:
+def _composed(name: str, overrides: tuple[str, ...]) -> DictConfig:
     """Composing takes a tenth of a second, and the rows of a table share a stage-1 config."""
-    return compose(name, list(overrides))
+    if GlobalHydra.instance().is_initialized():
+        return compose(name, list(overrides))
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose(name, list(overrides))
 
 
 def choose(cfg: DictConfig, folder: Path) -> None:
