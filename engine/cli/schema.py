@@ -90,8 +90,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "workers": Count | Literal["auto"],
         **{f"training.*.{name}": Count for name in ("epochs", "samples", "held_out", "batch")},
         "training.*.validations": Count,
-        "training.*.learning_rate": Number,
-        "training.*.sigma_learning_rate": Number,
         "training.*.optimizer": Literal["SGD", "Adam"],
     },
     "runs": {
@@ -102,7 +100,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "speed": {
         "only": list[Literal["losses", "synthetic", "loader", "features", "depth", "bodies"]],
         **dict.fromkeys(("rounds", "threads"), Count),
-        "budget": Number,
     },
     "prepare_age": {
         "source": Literal["imdb_wiki", "agedb", "utkface", "csv"],
