@@ -127,6 +127,18 @@ def test_clock_that_goes_back(bench: Bench, fresh: Bench):
     assert read_metrics(path.parent) == read_metrics(fresh.finished_run())
 
 
+def test_files_from_the_future(bench: Bench):
+    before = read_metrics(bench.finished_run())
+    ahead = time.time() + 3e8
+    for path in bench.folder.rglob("*"):
+        os.utime(path, (ahead, ahead))
+    rerun, found = bench.train(), bench.train()
+    assert rerun.returncode == found.returncode == 0
+    assert "images changed" in rerun.stderr
+    assert not found.stderr
+    assert all(read_metrics(path.parent) == before for path in bench.outputs.rglob("metrics.json"))
+
+
 def test_a_rank_without_samples_to_evaluate(bench: Bench):
     """Two ranks and one test image: the metrics are those of one process."""
     shutil.rmtree(bench.data)

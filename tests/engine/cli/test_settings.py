@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from engine import CONFIGS
 from engine.cli import schema, settings
 from engine.cli.schema import SETTINGS, TRAIN
 from engine.runs.run import composed, run
@@ -83,6 +84,15 @@ def test_every_setting_refuses_a_wrong_value_and_all_are_reported_at_once():
     assert found == {*known}
     hints = [hint for of_script in SETTINGS.values() for hint in of_script.values()]
     assert not [hint for hint in hints if settings.fits(hint, -1)]
+
+
+def test_the_defaults_of_every_script_are_accepted():
+    scripts = [path.stem for path in CONFIGS.glob("*.yaml")]
+    for script in {*scripts, "reproduce/default"} - {"train"}:  # whose names are in groups
+        cfg: Any = OmegaConf.load(CONFIGS / f"{script}.yaml")
+        for name in [name for name in cfg if OmegaConf.is_missing(cfg, name)]:
+            cfg[name] = "csv"  # a required choice or folder
+        settings.check(cfg, script)
 
 
 @pytest.mark.parametrize(
