@@ -74,15 +74,18 @@ def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> 
     caller, full = os.getpid(), os.environ.get(FULL) == "1"
     start = hydra.main(version_base="1.3", config_path=str(path.parent), config_name=path.name)
 
+    def message(error: Exception) -> str:
+        from engine.cli.errors import paragraph
+
+        if full:
+            traceback.print_exc()
+        return paragraph(error, config)
+
     def job(cfg: DictConfig) -> Any:
         try:
             return main(cfg)
         except Exception as error:
-            from engine.cli.errors import paragraph
-
-            if full:
-                traceback.print_exc()
-            failed = JobFailed(paragraph(error, config))
+            failed = JobFailed(message(error))
             if os.getpid() != caller:  # a launcher's process; Hydra prints what is raised here
                 raise failed from None
 
@@ -93,22 +96,18 @@ def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> 
     os.environ[FULL] = "1"  # Hydra passes errors on to us
     signal.signal(signal.SIGTERM, _interrupt)  # temporary files are removed
     failures.clear()
+    done = None
     try:
         done = start(wraps(main)(job))()
     except KeyboardInterrupt:
         print("Interrupted. Run the same command again to resume.", file=sys.stderr, flush=True)
         raise SystemExit(130) from None
     except Exception as error:
-        from engine.cli.errors import paragraph
-
-        if full and not failures:
-            traceback.print_exc()
-        done, messages = None, failures or [paragraph(error, config)]
-    else:
-        messages = failures
-    if messages:
+        if not failures:
+            failures.append(message(error))
+    if failures:
         hint = "" if full else f" ({FULL}=1 shows the traceback.)"
-        print("\n".join(dict.fromkeys(messages)) + hint, file=sys.stderr, flush=True)
+        print("\n".join(dict.fromkeys(failures)) + hint, file=sys.stderr, flush=True)
         raise SystemExit(1)
     return done
 

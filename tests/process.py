@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,13 +56,6 @@ def context() -> ForkServerContext:
     return forks
 
 
-def start(function: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
-    """Start a process that calls a function of a module."""
-    process = context().Process(target=_protected, args=(function, arguments))
-    process.start()
-    return process
-
-
 class Running:
     """A function of a module in such a process, whose output goes to pipes."""
 
@@ -73,7 +66,8 @@ class Running:
             fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, PRINTED)
         self.readers = [reader for reader, _ in pipes]
         writers = [writer for _, writer in pipes]
-        self.process = start(_captured, writers, function, arguments)
+        self.process = context().Process(target=_captured, args=(writers, function, arguments))
+        self.process.start()
         for writer in writers:
             writer.close()
 
@@ -92,23 +86,18 @@ def call(function: Callable[..., Any], *arguments: Any) -> Done:
 
 def ranks(function: Callable[[int, str], Any], folder: Path) -> None:
     """Call function(rank, folder) in two processes that torch.distributed connects."""
-    started = [start(_rank, rank, function, str(folder)) for rank in range(2)]
-    for one in started:
-        one.join()
-        assert one.exitcode == 0
+    started = [Running(_rank, rank, function, str(folder)) for rank in range(2)]
+    for done in [one.wait() for one in started]:
+        assert done.returncode == 0, done.stderr
 
 
 def run(script: Path, *arguments: str, cwd: Path = ROOT) -> Done:
     """Run `python script arguments...` in a folder."""
-    return call(_script, str(script), arguments, str(cwd))
-
-
-def _protected(function: Callable, arguments: tuple) -> None:
-    protect_checkout()
-    function(*arguments)
+    return call(run_script, script, arguments, cwd)
 
 
 def _captured(writers: list[Connection], function: Callable, arguments: tuple) -> None:
+    protect_checkout()
     for number, writer in enumerate(writers, 1):
         os.dup2(writer.fileno(), number)
         writer.close()
@@ -134,12 +123,12 @@ def _rank(rank: int, function: Callable, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def _script(script: str, arguments: tuple[str, ...], cwd: str) -> None:
+def run_script(script: Path, arguments: tuple[str, ...], cwd: Path = ROOT) -> None:
     """Run a script; the project's modules are those of the script's checkout."""
     os.chdir(cwd)
     for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
         del sys.modules[name]
     here = {"", str(ROOT), str(ROOT / "scripts")}
-    sys.path[:] = [str(Path(script).parent), *(path for path in sys.path if path not in here)]
-    sys.argv[:] = [script, *arguments]
-    runpy.run_path(script, run_name="__main__")
+    sys.path[:] = [str(script.parent), *(path for path in sys.path if path not in here)]
+    sys.argv[:] = [str(script), *arguments]
+    runpy.run_path(str(script), run_name="__main__")

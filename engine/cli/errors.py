@@ -11,13 +11,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
 from engine import CONFIGS
-from engine.cli.help import choices
-from engine.cli.schema import TRAIN
+from engine.cli.help import choices, names
+from engine.cli.schema import SETTINGS
 from engine.cli.settings import leaves, nearest
 
 EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError, ImportError)  # what we raise
 OTHER_PATH = "Name another path, or move what is there."
 NOT_ALLOWED = "Change its permissions, or name a folder that you may write to."
+GIVE = "Give it a value instead of removing it"
 ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NOT_ALLOWED),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), OTHER_PATH),
@@ -41,36 +42,27 @@ def paragraph(error: BaseException, script: str = "train") -> str:
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", text):
         return f"{missing[1]} must be given, e.g. {missing[1]}=..."
     if unknown := re.search(r"[Cc]ould not override '([\w./@]+)'", text):
-        near = nearest(unknown[1], known_settings(script, unknown[1]))
+        known = known_settings(script, unknown[1])
+        near = nearest(unknown[1], [*known, *SETTINGS.get(script, {})])
         return f"{unknown[1]}: there is no such setting.{near}"
-    if comma := re.search(r"Ambiguous value for argument '([\w./@+]+)=(.*)'", text):
-        return (
-            f"{comma[1]}={comma[2]} has a comma. Add --multirun to run every value, or write one "
-            f"value in quotes, \"{comma[1]}='{comma[2]}'\", or a list, {comma[1]}=[{comma[2]}]."
-        )
     if lost := re.search(r"Could not find '([\w./-]+)'", text):
         path = Path(re.sub(r"^preset/.*/", "preset/", lost[1]))  # presets of each benchmark
         known, group = re.findall(r"^\t([\w.-]+)$", text, re.MULTILINE), path.parent
         if not known:  # Hydra lists no choices that are in folders
             group = Path(path.parts[0])
-            files = sorted((CONFIGS / path).glob("*.yaml")) or sorted(
-                (CONFIGS / group).rglob("*.yaml")
-            )
-            known = [str(one.relative_to(CONFIGS / group).with_suffix("")) for one in files]
+            known = names(str(group))
         choice = path.relative_to(group)
         near = nearest(choice, known)
         return f"{group}={choice}: no such choice; choose from {', '.join(known)}.{near}"
-    if gone := isinstance(error, ConfigAttributeError) and error.full_key:
-        return f"{gone} is missing. Give it a value instead of removing it (~{gone})."
+    if isinstance(error, ConfigAttributeError):
+        return f"{error.full_key} is missing. {GIVE} (~{error.full_key})."
     if isinstance(error, TypeError) and (gone := re.search(r"missing .* argument.*: (.*)", text)):
-        return f"The setting {gone[1]} is missing ({text}). Give it a value instead of removing it."
-    if isinstance(error, HydraException):
-        return text.partition("\n")[0] or type(error).__name__
+        return f"The setting {gone[1]} is missing ({text}). {GIVE}."
     if isinstance(error, OSError) and error.strerror:
-        advice = ADVICE.get(error.errno or 0, "")
-        named = f"{error.filename}: {error.strerror}. {advice}".strip()
-        return error.strerror if error.filename is None else named
-    if isinstance(error, EXPECTED) and text:
+        if error.filename is None:
+            return error.strerror
+        return f"{error.filename}: {error.strerror}. {ADVICE.get(error.errno or 0, '')}".strip()
+    if isinstance(error, (*EXPECTED, HydraException)) and text:
         return text
     return f"Unexpected {type(error).__name__}: {text or 'no message'}."
 
@@ -85,5 +77,4 @@ def known_settings(script: str, unknown: str) -> list[str]:
         cfg: Any = composed(script, others)
     except HydraException:  # another word is wrong, too, or has several values for a sweep
         cfg = OmegaConf.load(CONFIGS / f"{script}.yaml")
-    found = [name for name, _ in leaves(OmegaConf.to_container(cfg))]
-    return [*found, *TRAIN] if script == "train" else found
+    return [name for name, _ in leaves(OmegaConf.to_container(cfg))]

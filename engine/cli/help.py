@@ -40,11 +40,16 @@ def text(doc: str, name: str) -> str:
 def choices(group: str, indent: str) -> str:
     """One line for each choice of a group, with the first comment line of its file."""
     found = {}
-    for path in sorted((CONFIGS / group).rglob("*.yaml")):
-        comments = re.findall(r"^#(?! @package) ?(.*)", path.read_text(), re.MULTILINE)
-        name = path.relative_to(CONFIGS / group).with_suffix("").as_posix()
+    for name in names(group):
+        text = (CONFIGS / group / f"{name}.yaml").read_text()
+        comments = re.findall(r"^#(?! @package) ?(.*)", text, re.MULTILINE)
         found[name] = comments[0] if comments else ""
-    if any("/" not in name for name in found):  # its folders hold parts of the choices
-        found = {name: about for name, about in found.items() if "/" not in name}
     width = max(map(len, found), default=0)
     return "\n".join(f"{indent}{n:{width}}  {about}".rstrip() for n, about in found.items())
+
+
+def names(group: str) -> list[str]:
+    """The choices of a group; those in folders are parts of the others, if there are others."""
+    paths = sorted((CONFIGS / group).rglob("*.yaml"))
+    found = [path.relative_to(CONFIGS / group).with_suffix("").as_posix() for path in paths]
+    return [name for name in found if "/" not in name] or found

@@ -1,7 +1,7 @@
 """Every setting with its type, range and choices: SETTINGS = {script: {dotted name: type}}.
 
 `*` stands for any name. A setting that is not listed has the type of its default in
-configs/<script>.yaml. Annotated adds (a description, a test) to a type.
+configs/<script>.yaml or in GROUPS. Annotated adds (a description, a test) to a type.
 """
 
 import re
@@ -21,34 +21,31 @@ Folder: Any = Annotated[
 Gpus: Any = Annotated[
     list[Index], ("of different GPUs", lambda v: len(v) > 0 and len(set(v)) == len(v))
 ]
+Pair: Any = Annotated[list[Text], ("of two runs", lambda v: len(v) in (0, 2))]
 Values: Any = Annotated[list, ("of at least one value", lambda v: len(v) > 0)]
 Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps"]
 Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true", "16-true", "bf16-true"]
 
 TRAIN: dict[str, Any] = {
     **dict.fromkeys(("name", "preset"), Folder),
-    **dict.fromkeys(("row", "resume", "paths.outputs", "paths.data", "log.plot"), Text),
-    **dict.fromkeys(("trust", "log.show", "backbone.overrides"), list[Text]),
-    **dict.fromkeys(("seed", "backbone.seed", "features.seed", "log.replicates"), Index),
-    **dict.fromkeys(("rerun", "freeze_bn", "features.augment"), bool),
+    **dict.fromkeys(("paths.outputs", "paths.data", "select.metric"), Text),
+    **dict.fromkeys(("log.show", "backbone.overrides"), list[Text]),
     **dict.fromkeys(("components", "adapter", "dataset.max_pixels", "dataset.max_bytes"), Count),
+    **dict.fromkeys(("select.every", "log.every", "trainer.batch_size"), Count),
+    **dict.fromkeys(("trainer.accumulate", "trainer.eval_batch_size", "trainer.num_nodes"), Count),
+    **dict.fromkeys(("features.views", "features.batch_size", "features.shard"), Count),
+    **dict.fromkeys(("trainer.epochs", "backbone.seed"), Index),
     "dataset.size": Pixels,
     "images": Literal["times", "content"],
     "protocol.kind": Literal["extrapolation", "interpolation", "blind_spot"],
     "protocol.count": Count,
-    **dict.fromkeys(("protocol.above", "protocol.first", "protocol.last"), Share),
-    "protocol.width": Share,
+    **{f"protocol.{name}": Share for name in ("above", "first", "last", "width")},
     **dict.fromkeys(("backbone", "choose", "choose.settings"), dict | None),
-    **dict.fromkeys(("backbone.experiment", "choose.key", "select.metric"), Text),
+    **dict.fromkeys(("backbone.experiment", "choose.key"), Text),
     "backbone.released": Text | None,
     "choose.among": Values,
     "select.mode": Literal["min", "max"],
     "select.which": Literal["best", "last"],
-    **dict.fromkeys(("select.every", "log.every", "trainer.batch_size"), Count),
-    **dict.fromkeys(("trainer.accumulate", "trainer.eval_batch_size", "trainer.num_nodes"), Count),
-    **dict.fromkeys(("trainer.epochs", "trainer.workers", "trainer.checkpoint_every"), Index),
-    **dict.fromkeys(("trainer.even_batches", "trainer.sync_batchnorm", "trainer.compile"), bool),
-    **dict.fromkeys(("trainer.deterministic", "trainer.channels_last"), bool),
     "trainer.epoch_size": Count | None,
     "trainer.precision": Precision,
     "trainer.clip": Positive | None,
@@ -57,17 +54,11 @@ TRAIN: dict[str, Any] = {
     "trainer.strategy": Literal["auto", "ddp", "ddp_spawn", "ddp_fork", "ddp_notebook"],
     "features.mode": Literal["none", "cached"],
     "features.dtype": Literal["float32", "float16"],
-    **dict.fromkeys(("features.views", "features.batch_size", "features.shard"), Count),
-    **dict.fromkeys(("log.progress", "log.predictions", "log.figures"), bool),
     "log.service": Literal["wandb", "mlflow"] | None,
-    "log.project": Text,
-    **dict.fromkeys(("optim.optimizer", "optim.schedule"), dict),
-    **dict.fromkeys(
-        ("optim.optimizer.lr", "optim.optimizer.weight_decay", "optim.loss_lr"), Number
-    ),
 }
+GROUPS = ("trainer/default", "log/default", "features/cached", "optim/adam_cosine")  # of train
 CLOSED = ("trainer", "select", "features", "log", "optim")  # groups without other settings
-OPEN = ("dataset", "model", "loss", "metrics", "task", "benchmark", "regularizer")  # by target
+FREE = ("optim.optimizer.", "optim.schedule.")  # arguments of a target
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "train": TRAIN,
@@ -99,16 +90,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "workers": Count | Literal["auto"],
         **{f"training.*.{name}": Count for name in ("epochs", "samples", "held_out", "batch")},
         "training.*.validations": Count,
-        "training.*.learning_rate": Number,
-        "training.*.sigma_learning_rate": Number,
         "training.*.optimizer": Literal["SGD", "Adam"],
     },
-    "runs": {"remove": list[Literal["diverged", "unfinished", "finished"]]},
+    "runs": {
+        **dict.fromkeys(("diff", "compare"), Pair),
+        "remove": list[Literal["diverged", "unfinished", "finished"]],
+    },
     "tabular": {"workers": Count | Literal["auto"]},
     "speed": {
         "only": list[Literal["losses", "synthetic", "loader", "features", "depth", "bodies"]],
         **dict.fromkeys(("rounds", "threads"), Count),
-        "budget": Number,
     },
     "prepare_age": {
         "source": Literal["imdb_wiki", "agedb", "utkface", "csv"],

@@ -5,12 +5,14 @@ arguments of _target_   against the signature of the class or function
 """
 
 import difflib
+import functools
 import inspect
 import os
 import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -19,63 +21,71 @@ from omegaconf.errors import OmegaConfBaseException
 
 from engine import CONFIGS
 from engine.cli import targets
-from engine.cli.schema import CLOSED, OPEN, SETTINGS, TRAIN, Index, Number, Text
+from engine.cli.schema import CLOSED, FREE, GROUPS, SETTINGS, TRAIN, Index, Number, Text
 
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 WORDS |= {Path: "a path", type(None): "null", list: "a list", dict: "a mapping"}
+UNIONS = (typing.Union, types.UnionType)
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "MASTER_ADDR")  # torchrun, SLURM, by hand
-BY_DEFAULT = {bool: bool, int: Index, float: Number, list: list, str: Text}
+BY_DEFAULT = {bool: bool, int: Index, float: Number, list: list, str: Text, dict: dict}
+OPTIONAL = ("defaults", "hydra", "features", "optim")  # settings that a config may lack
 
 
 def check(cfg: DictConfig, script: str = "train") -> None:
     """Refuse unknown names, wrong types and values out of range. No class is imported."""
-    known, failed = SETTINGS.get(script.split("/")[0], {}), None
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException as error:  # interpolates a setting that is wrong or missing
-        plain, failed = OmegaConf.to_container(cfg), error
-    values = {k: v for k, v in leaves(plain) if failed is None or "${" not in str(v)}
-    defaults: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))
-    defaults = dict(leaves(defaults))
-    wild = {key: hint for key, hint in known.items() if "*" in key}
-    problems = []
+    except OmegaConfBaseException:  # interpolates a setting that is wrong or missing
+        plain = OmegaConf.to_container(cfg)
+    given = dict(leaves(plain))
+    values = {key: value for key, value in given.items() if "${" not in str(value)}
+    known, defaults, problems = SETTINGS.get(script.split("/")[0], {}), _defaults(script), []
+    wild = {name: hint for name, hint in known.items() if "*" in name}
     for key, value in values.items():
         hint = known.get(key, BY_DEFAULT.get(type(defaults.get(key))))
-        for name, other in wild.items():
-            if re.fullmatch(name.replace("*", r"[^.]+"), key):
-                hint = other
-        if value == "???" and script == "train":
+        hint = next((wild[name] for name in wild if fnmatchcase(key, name)), hint)
+        if value == "???" and (script == "train" or key in defaults):
             problems.append(f"{key} must be given, e.g. {key}=...")
         elif value != "???" and hint is not None and not fits(hint, value):
             near = nearest(value, re.findall(r"[\w-]+", words(hint)))
             problems.append(f"{key}: expected {words(hint)}; got {value!r}.{near}")
-    groups = ("trainer", "log") if script == "train" else ()
-    for group in groups:
-        given: Any = OmegaConf.load(CONFIGS / group / "default.yaml")
-        defaults |= {f"{group}.{name}": None for name in given}
-    for key in defaults.keys() - values.keys():
-        parent = values.get(key.rpartition(".")[0], {})
-        if not key.startswith(("defaults", "hydra")) and isinstance(parent, dict):
+    for key in defaults:
+        parent = given.get(key.rpartition(".")[0], {})
+        if key not in given and not key.startswith(OPTIONAL) and isinstance(parent, dict):
             problems.append(f"{key} is missing. Give it a value instead of removing it (~{key}).")
-    if script == "train":  # names that no setting has; configs/ may add names at the top level
-        texts = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
-        own = "\n".join(text for text in texts if "@package _global_" in text)
-        top = {*OPEN, *(name.partition(".")[0] for name in TRAIN)}
-        top |= set(re.findall(r"^(\w+):", own, re.MULTILINE))
-        wrong: list[tuple[str, Iterable[str]]] = [(name, top) for name in plain.keys() - top]
+    if script == "train":
+        names = {*TRAIN, *defaults}
+        top = {name.partition(".")[0] for name in names} | _global_names()
         for key in values:
-            free = key in CLOSED or key.startswith(("optim.optimizer.", "optim.schedule."))
-            if key.partition(".")[0] in CLOSED and key not in TRAIN and not free:
-                wrong.append((key, TRAIN))
-        problems += [f"{key}: no such setting.{nearest(key, names)}" for key, names in wrong]
+            group, dot, _ = key.partition(".")
+            closed = group in CLOSED and not key.startswith(FREE)
+            if key not in top and (not dot or (closed and key not in names)):
+                near = nearest(key, names if dot else top)
+                problems.append(f"{key}: no such setting.{near}")
         chosen = values.get("choose.key")
-        if chosen is not None and chosen not in values:
-            near = nearest(chosen, values)
+        if chosen is not None and chosen not in given:
+            near = nearest(chosen, given)
             problems.append(f"choose.key: no such setting: {chosen!r}.{near}")
     if problems:
         raise ValueError("\n".join(problems))
-    if failed is not None:
-        raise failed
+
+
+@functools.cache
+def _defaults(script: str) -> dict[str, Any]:
+    """{dotted name: default} of configs/<script>.yaml, and of the groups of train."""
+    found: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{script}.yaml"))
+    for group in GROUPS if script == "train" else ():
+        own = OmegaConf.load(CONFIGS / f"{group}.yaml")
+        found[group.partition("/")[0]] = OmegaConf.to_container(own)
+    return dict(leaves(found))
+
+
+@functools.cache
+def _global_names() -> set[str]:
+    """Names at the top level that files of configs/ may add."""
+    texts = [path.read_text() for path in CONFIGS.rglob("*.yaml")]
+    own = "\n".join(text for text in texts if "@package _global_" in text)
+    return set(re.findall(r"^(\w+):", own, re.MULTILINE))
 
 
 def leaves(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
@@ -94,10 +104,13 @@ def check_targets(cfg: DictConfig) -> None:
     plain = targets.plain(cfg)
     trust, nodes, resume = plain["trust"], plain["trainer"]["num_nodes"], plain["resume"]
     targets.check(plain, trust)
-    problems = [*_arguments(plain, trust)]
+    targets.find(plain["log"]["plot"], trust, "log.plot")
     shown = [("log.show", name) for name in plain["log"]["show"]]
     selected = ("select.metric", plain["select"]["metric"])
-    problems += unknown_metrics(plain["metrics"]["_target_"], trust, [selected, *shown])
+    problems = [
+        *_arguments(plain, trust),
+        *unknown_metrics(plain["metrics"]["_target_"], trust, [selected, *shown]),
+    ]
     if nodes > 1 and not any(name in os.environ for name in LAUNCHED):
         problems.append(
             f"trainer.num_nodes: {nodes} nodes need this command started on each node, by torchrun "
@@ -116,10 +129,6 @@ def check_targets(cfg: DictConfig) -> None:
             "features=cached needs a frozen backbone (stage 2) with frozen batch-norm; got "
             f"backbone={backbone}, freeze_bn={freeze_bn}. Set freeze_bn=true, or features=none."
         )
-    try:
-        targets.find(plain["log"]["plot"], trust, "log.plot")
-    except (ValueError, ImportError) as error:
-        problems.append(f"log.plot: {str(error).removeprefix('log.plot: ')}")
     if not problems:
         loss = {key: value for key, value in plain["loss"].items() if key != "weights"}
         try:  # values that only the class refuses, such as sigma=0
@@ -159,28 +168,23 @@ def _arguments(node: Any, trust: targets.Trust, prefix: str = "") -> Iterator[st
         hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except (TypeError, ValueError, NameError, AttributeError):
         return  # a builtin, or annotations that cannot be read
-    given = {key: value for key, value in node.items() if key not in targets.RESERVED}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    for key, value in given.items():
+    for key, value in node.items():
         where = f"{prefix}.{key}"
+        if key in targets.RESERVED:
+            continue
         if key not in signature.parameters and not open_ended and where != "loss.weights":
             yield f"{where}: {name} takes no {key}.{nearest(key, signature.parameters)}"
-        elif key in hints:
-            if isinstance(value, dict) and "_target_" in value:  # its class or return type counts
-                made: Any = targets.find(value["_target_"], trust)
-                if not inspect.isclass(made):
-                    made = getattr(made, "__annotations__", {}).get("return")
-                known = inspect.isclass(made) and inspect.isclass(hints[key])
-                suits = not known or issubclass(made, hints[key])
-            else:
-                suits = fits(hints[key], value)
-            if not suits:
-                yield f"{where}: expected {words(hints[key])}; got {value!r}."
-    try:
-        taken = {key: value for key, value in given.items() if key in signature.parameters}
-        signature.bind_partial(*node.get("_args_", []), **taken)
-    except TypeError as error:
-        yield f"{prefix}._args_: {name} cannot take {node.get('_args_')}: {error}."
+        elif key in hints and not _suits(hints[key], value, trust):
+            yield f"{where}: expected {words(hints[key])}; got {value!r}."
+
+
+def _suits(hint: Any, value: Any, trust: targets.Trust) -> bool:
+    """Whether a value, or an object of the class that a `_target_` node names, fits a hint."""
+    if not isinstance(value, dict) or "_target_" not in value:
+        return fits(hint, value)
+    made = targets.find(value["_target_"], trust)
+    return not (inspect.isclass(made) and inspect.isclass(hint)) or issubclass(made, hint)
 
 
 def fits(hint: Any, value: Any) -> bool:
@@ -188,7 +192,7 @@ def fits(hint: Any, value: Any) -> bool:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return fits(inner[0], value) and all(holds(value) for _, holds in hint.__metadata__)
-    if origin in (typing.Union, types.UnionType):
+    if origin in UNIONS:
         return any(fits(one, value) for one in inner)
     if origin is typing.Literal:
         return value in inner
@@ -197,11 +201,10 @@ def fits(hint: Any, value: Any) -> bool:
         return isinstance(value, list) and all(fits(one, item) for item in value)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return isinstance(value, dict)
+    if hint in (int, float) and (isinstance(value, bool) or not isinstance(value, int | float)):
+        return False
     if hint is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and abs(value) < 1e308
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return abs(value) < 1e308
     return hint not in WORDS or isinstance(value, str if hint is Path else hint)
 
 
@@ -210,14 +213,14 @@ def words(hint: Any) -> str:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return " ".join([words(inner[0]), *(text for text, _ in hint.__metadata__)])
-    if origin in (typing.Union, types.UnionType):
+    if origin in UNIONS:
         return " or ".join(dict.fromkeys(map(words, inner)))
     if origin is typing.Literal:
         return f"one of {', '.join(map(str, inner))}"
+    if isinstance(origin, type) and origin is not list:
+        return "a mapping" if issubclass(origin, Mapping) else "a list"
     if origin is list:
         return f"a list, each {words(inner[0])}"
-    if isinstance(origin, type):
-        return "a list" if issubclass(origin, Sequence) else "a mapping"
     return WORDS.get(hint, getattr(hint, "__name__", str(hint)))
 
 

@@ -59,18 +59,14 @@ def check(config: Any, trust: Trust = None) -> None:
 def allowed(name: Any, trust: Trust = None, key: str = "") -> str:
     """Return the name if a config may call it at `key`; without one, at any setting of a run."""
     known = FUNCTIONS.get(key) or MORE | _configured()
-    if isinstance(name, str) and _inside(name, trust or ()):
-        return name
-    if isinstance(name, str) and name in known:
+    if isinstance(name, str):
         modules = MODULES.get(key.partition(".")[0], (name,))
-        if _inside(name, modules) or foreign(name):
+        own = name in known and (_inside(name, modules) or foreign(name))
+        if own or _inside(name, trust or ()):
             return name
-        choices = ", ".join(sorted(one for one in known if _inside(one, modules)))
-        setting = key.removesuffix("._target_")
-        raise ValueError(f"{setting}: {name} does not belong there; choose from {choices}.")
-    near = difflib.get_close_matches(str(name), known, 1)
+    near = [one for one in difflib.get_close_matches(str(name), known) if one != name]
     raise ValueError(
-        f"{f'{key}: ' if key else ''}a config may not call {name!r}."
+        f"{key + ': ' if key else ''}a config may not call {name!r}{' there' if key else ''}."
         f"{f' Did you mean {near[0]}?' if near else ''} Nothing was called. To allow code of your "
         "own, name its package on the command line: trust=[package]. Read the config of a foreign "
         "run folder before you allow anything."
@@ -82,8 +78,8 @@ def foreign(name: str) -> bool:
     return not any(_inside(name, modules) for modules in MODULES.values())
 
 
-def _inside(name: str, modules: Sequence[str]) -> bool:
-    return any(name == module or name.startswith(f"{module}.") for module in modules)
+def _inside(name: str, packages: Sequence[str]) -> bool:
+    return any(f"{name}.".startswith(f"{package}.") for package in packages)
 
 
 @functools.cache

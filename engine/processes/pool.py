@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -48,12 +47,7 @@ def side_by_side(
                         future.result()  # raises the error of the task
                         progress(i, None)
         except BaseException as error:
-            started = list(pool._processes.values())
-            for worker in started:
-                worker.terminate()
-            for worker in started:  # one that has ended breaks the pool; the others tidy up
-                worker.join(PATIENCE)
-                worker.kill()
+            stop(list(pool._processes.values()))
             if isinstance(error, BrokenProcessPool):
                 raise RuntimeError(
                     "A worker process was killed, perhaps because memory ran out (then use fewer "
@@ -61,6 +55,15 @@ def side_by_side(
                 ) from None
             raise
     return [future.result() for future in futures]
+
+
+def stop(processes: Sequence[Any]) -> None:
+    """End processes, after some seconds in which they remove their temporary files."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(PATIENCE)
+        process.kill()
 
 
 def _start(reports: Any) -> None:
@@ -88,8 +91,6 @@ def _run(i: int, task: Task) -> Any:
     except SystemExit as error:  # the executor would go on with the next task
         os._exit(error.code if isinstance(error.code, int) else 1)
     except Exception as error:
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:  # Some exceptions cannot be pickled.
+        if type(error).__module__ != "builtins":  # others may not be picklable
             raise RuntimeError(f"{type(error).__name__}: {error}") from None
         raise

@@ -41,21 +41,24 @@ def parts(cfg: DictConfig, stage1: str | None = None) -> dict[str, str]:
     """Return {part: hash}; stage1 is the digest of the weights that the run builds on."""
     plain = targets.plain(cfg)
     targets.check(plain, plain["trust"])  # before any of them is imported
-    content, resume = plain["images"] == "content", plain["resume"]
-    released = (plain["backbone"] or {}).get("released")
-    if released is not None:
-        stage1 = file_digest(Path(released), large=None)
-    plain = {key: value for key, value in plain.items() if key not in EXCLUDED}
-    plain["trainer"] = {k: v for k, v in plain["trainer"].items() if k not in MACHINE}
-    given = resume not in ("auto", "never")
+    given = plain["resume"] not in ("auto", "never")
+    resumed = file_digest(Path(plain["resume"])) if given else None
+    used = {key: value for key, value in plain.items() if key not in EXCLUDED}
+    used["trainer"] = {k: v for k, v in used["trainer"].items() if k not in MACHINE}
     return {
-        "config": digest(plain, by_class=True),
-        "files": digest(files_of(plain)),
-        "images": digest(fingerprint(plain["dataset"], content)),
-        "code": code(CODE, [name for _, name in targets.named(plain)]),
+        "config": digest(used, by_class=True),
+        **data_parts(plain),
+        "code": code(CODE, [name for _, name in targets.named(used)]),
         "stage 1": digest(stage1),
-        "checkpoint": digest(file_digest(Path(resume)) if given else None),
+        "checkpoint": digest(resumed),
     }
+
+
+def data_parts(plain: dict[str, Any]) -> dict[str, str]:
+    """Return the hashes of the files that a plain config names, and of the dataset's images."""
+    used = {key: value for key, value in plain.items() if key not in EXCLUDED}
+    images = fingerprint(plain["dataset"], plain["images"] == "content")
+    return {"files": digest(files_of(used)), "images": digest(images)}
 
 
 def compare(folder: Path, cfg: DictConfig) -> str:
@@ -64,10 +67,7 @@ def compare(folder: Path, cfg: DictConfig) -> str:
         known = records.read(folder / FILE, "Remove it to evaluate the run without it.")
     except FileNotFoundError:
         return ""
-    plain = targets.plain(cfg)
-    images = fingerprint(plain["dataset"], plain["images"] == "content")
-    used = {key: value for key, value in plain.items() if key not in EXCLUDED}
-    found = {"files": digest(files_of(used)), "images": digest(images)}
+    found = data_parts(targets.plain(cfg))
     return " and ".join(part for part in found if known.get(part) != found[part])
 
 
@@ -117,14 +117,13 @@ def fingerprint(dataset: Any, content: bool = False) -> str | None:
 
 def files_of(node: Any, key: str = "") -> list[str]:
     """Return the sorted digests of the files that a config node names; of a folder outside
-    `dataset`, those of the arrays in it."""
+    `dataset`, those of the arrays in it. A packed store is part of the dataset's fingerprint."""
     if isinstance(node, dict | list):
         items = node.items() if isinstance(node, dict) else enumerate(node)
         return sorted(d for k, v in items if k != "_target_" for d in files_of(v, f"{key}.{k}"))
-    if not isinstance(node, str) or not 0 < len(node) < 4096 or "\0" in node:
+    named = isinstance(node, str) and 0 < len(node) < 4096 and "\0" not in node
+    if not named or key.endswith(".store"):
         return []
-    if key.endswith(".store"):
-        return []  # part of the dataset's fingerprint
     path, files = Path(node), [Path(node)]
     if not key.startswith(".dataset") and path.parts and path.is_dir():
         files += [file for form in ("*.npz", "*.npy") for file in path.glob(form)]

@@ -1,7 +1,6 @@
 """List, diff, compare and remove the runs of an outputs folder: see configs/runs.yaml."""
 
 import shutil
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,28 +63,26 @@ def find(outputs: Path, pattern: str = "") -> list[Run]:
     return found
 
 
-def different(one: Run, other: Run) -> dict[str, tuple[Any, Any]]:
-    """Return {setting: both values} of the settings that differ."""
-    keys = dict.fromkeys([*one.settings, *other.settings])
-    pairs = {key: (one.settings.get(key), other.settings.get(key)) for key in keys}
-    return {k: (a, b) for k, (a, b) in pairs.items() if a != b and not isinstance(a or b, dict)}
+def different(found: Sequence[Run]) -> dict[str, list[Any]]:
+    """Return {setting: its value in each run} of the settings that differ."""
+    keys = dict.fromkeys(key for run in found for key in run.settings)
+    rows = {key: [run.settings.get(key) for run in found] for key in keys}
+    plain = {k: v for k, v in rows.items() if not any(isinstance(one, dict) for one in v)}
+    return {k: v for k, v in plain.items() if any(one != v[0] for one in v)}
 
 
 def listed(found: Sequence[Run], metric: str | None = None) -> list[tuple[str, ...]]:
     """Return a line for each run, with the settings in which runs of the same row, preset and
     dataset differ; metric: by default the one that selects the epoch."""
-    groups: dict[tuple[str, ...], list[Run]] = defaultdict(list)
-    for run in found:
-        groups[*Path(run.name).parts[:-1], run.dataset].append(run)
     lines = []
     for run in found:
-        group = groups[*Path(run.name).parts[:-1], run.dataset]
-        keys = dict.fromkeys(key for other in group for key in different(run, other))
-        own = [key for key in keys if key.split(".")[0] not in SAME]
-        name, about = metric or run.settings["select.metric"], run.settings
+        group = [one for one in found if one.folder.parent == run.folder.parent]
+        keys = different([one for one in group if one.dataset == run.dataset])
+        about, own = run.settings, [key for key in keys if key.split(".")[0] not in SAME]
         changes = " ".join(f"{key}={about.get(key)}" for key in own)
-        shown = (str(about["row"]), run.dataset, str(about["seed"]), run.state)
-        lines.append((run.name, *shown, f"{name} {text(run.value(name))}", changes))
+        name = metric or about["select.metric"]
+        shown = (run.name, about["row"], run.dataset, about["seed"], run.state)
+        lines.append((*map(str, shown), f"{name} {text(run.value(name))}", changes))
     return lines
 
 
@@ -132,10 +129,10 @@ def main(cfg: DictConfig) -> None:
     if cfg.remove:
         lines = [("removed", run.name, run.state) for run in remove(found, cfg.remove)]
     elif cfg.diff:
-        one, other = (select(found, pattern, most=1)[0] for pattern in pair(cfg.diff))
-        lines = [(key, *map(str, values)) for key, values in different(one, other).items()]
+        chosen = [select(found, pattern, most=1)[0] for pattern in cfg.diff]
+        lines = [(key, *map(str, values)) for key, values in different(chosen).items()]
     elif cfg.compare:
-        ours, theirs = (select(found, pattern) for pattern in pair(cfg.compare))
+        ours, theirs = (select(found, pattern) for pattern in cfg.compare)
         lines = [("metric", "difference", "over seeds", "over images", "")]
         for name, about in compare(ours, theirs, cfg.metrics).items():
             shown = (text(about[key]) for key in ("mean", "seeds", "images"))
@@ -152,12 +149,6 @@ def text(value: float | tuple[float, float] | None) -> str:
     if isinstance(value, tuple):
         return " to ".join(map(text, value))
     return "-" if value is None else f"{value:.3f}"
-
-
-def pair(names: Sequence[str]) -> Sequence[str]:
-    if len(names) != 2:
-        raise ValueError("diff and compare take two runs, e.g. diff=[bmc/laptop,gai/laptop].")
-    return names
 
 
 def select(found: Sequence[Run], pattern: str, most: int | None = None) -> list[Run]:

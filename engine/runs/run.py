@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from datasets.io.files import atomic_write
 from engine import CONFIGS
 from engine.cli import settings, targets
-from engine.processes.pool import PATIENCE
+from engine.processes.pool import stop
 from engine.runs import folder as runs
 from engine.runs import identity, records
 from engine.runs.identity import MACHINE
@@ -97,12 +97,7 @@ def launch(fabric: "Fabric", cfg: DictConfig, folder: Path, backbone: Path | Non
     try:
         fabric.launch(functools.partial(loop.fit, cfg=cfg, folder=folder, backbone=backbone))
     except KeyboardInterrupt:  # the ranks would train to the end
-        ranks = multiprocessing.active_children()
-        for rank in ranks:
-            rank.terminate()
-        for rank in ranks:
-            rank.join(PATIENCE)
-            rank.kill()
+        stop(multiprocessing.active_children())
         raise
     except Exception:
         ended = runs.finished(folder) or {}
@@ -126,6 +121,7 @@ def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> tuple[Path, dict, 
         weights = identity.file_digest(backbone) or stage1.get("weights")
     elif cfg.backbone is not None:
         backbone = Path(cfg.backbone.released)
+        weights = identity.file_digest(backbone, large=None)
     found = identity.parts(cfg, weights)
     folder = Path(cfg.paths.outputs) / cfg.name / cfg.preset
     dataset, key = f"{cfg.benchmark.dataset}{cfg.paths.suffix}", records.digest(found)[:10]
@@ -159,18 +155,16 @@ def result(cfg: DictConfig) -> dict[str, Any] | None:
 
 def composed(name: str, overrides: list[str]) -> DictConfig:
     """A config of configs/, whether or not Hydra runs this process."""
-    hydra = GlobalHydra.instance()
-    if hydra.is_initialized():
-        sources = str(hydra.config_loader().get_search_path())
-        return _composed(name, tuple(overrides), sources).copy()
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return composed(name, overrides)
+    return _composed(name, tuple(overrides)).copy()
 
 
 @functools.lru_cache(maxsize=256)
-def _composed(name: str, overrides: tuple[str, ...], sources: str) -> DictConfig:
+def _composed(name: str, overrides: tuple[str, ...]) -> DictConfig:
     """Composing takes a tenth of a second, and the rows of a table share a stage-1 config."""
-    return compose(name, list(overrides))
+    if GlobalHydra.instance().is_initialized():
+        return compose(name, list(overrides))
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose(name, list(overrides))
 
 
 def choose(cfg: DictConfig, folder: Path) -> None:

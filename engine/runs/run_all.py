@@ -5,7 +5,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from enum import Enum
 from typing import NamedTuple
 
@@ -46,7 +46,8 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, progress: Progress) -> No
     """Run what is missing of {label: config}; on cached features `jobs` at a time."""
     failed: dict[str, Event] = {}
     broken: dict[str | None, Event] = {}  # stage-1 runs that failed are not tried for every head
-    alone, parallel, sources = [], [], set()
+    sources: set[str | None] = set()
+    tasks = []
 
     def note(event: Event) -> None:
         if event.state is State.FAILED:
@@ -59,24 +60,15 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, progress: Progress) -> No
             continue
         stage1 = first_stage(cfg)
         source = None if stage1 is None else identity.digest(targets.plain(stage1))
-        # the first run on a stage 1 computes its features, with all threads
-        shared = jobs > 1 and cfg.features.mode == "cached" and source in sources
-        (parallel if shared else alone).append((name, cfg, source))
+        if source in broken:
+            note(broken[source]._replace(label=name))
+        elif jobs > 1 and cfg.features.mode == "cached" and source in sources:
+            tasks.append(functools.partial(attempt_quietly, name, cfg))
+        else:  # the first run on a stage 1 computes its features, with all threads
+            attempt(name, cfg, note)
+            if name in failed and stage1 is not None and result(stage1) is None:
+                broken[source] = failed[name]
         sources.add(source)
-    for name, cfg, source in alone:
-        if source in broken:
-            note(broken[source]._replace(label=name))
-            continue
-        attempt(name, cfg, False, note)
-        stage1 = first_stage(cfg)
-        if name in failed and stage1 is not None and result(stage1) is None:
-            broken[source] = failed[name]
-    tasks = []
-    for name, cfg, source in parallel:
-        if source in broken:
-            note(broken[source]._replace(label=name))
-        else:
-            tasks.append(functools.partial(attempt, name, cfg, True))
     side_by_side(tasks, jobs, lambda _, event: None if event is None else note(event))
     if failed:
         rows: dict[str, list[str]] = {}  # one line for each reason
@@ -90,23 +82,21 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, progress: Progress) -> No
         raise error
 
 
-def attempt(name: str, cfg: DictConfig, quiet: bool, report: Progress) -> None:
-    """Run a config and report how it ended; `quiet`: its output would mix with that of others.
-
-    A run that diverged is not a failure: the table marks it.
-    """
+def attempt(name: str, cfg: DictConfig, report: Progress) -> None:
+    """Run a config and report how it ended. A diverged run is not a failure: the table marks it."""
     report(Event(name, State.STARTED))
     start, state, error, trace = time.time(), State.DONE, "", ""
-    with ExitStack() as stack:
-        if quiet:
-            cfg.log.progress = False
-            nowhere = stack.enter_context(open(os.devnull, "w"))
-            stack.enter_context(redirect_stdout(nowhere))
-            stack.enter_context(redirect_stderr(nowhere))
-        try:
-            run(cfg)
-        except FloatingPointError:
-            pass
-        except Exception as raised:
-            state, error, trace = State.FAILED, paragraph(raised), traceback.format_exc()
+    try:
+        run(cfg)
+    except FloatingPointError:
+        pass
+    except Exception as raised:
+        state, error, trace = State.FAILED, paragraph(raised), traceback.format_exc()
     report(Event(name, state, time.time() - start, error, trace))
+
+
+def attempt_quietly(name: str, cfg: DictConfig, report: Progress) -> None:
+    """As `attempt`, without output, which would mix with that of others."""
+    cfg.log.progress = False
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        attempt(name, cfg, report)

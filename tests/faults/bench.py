@@ -5,11 +5,9 @@ import json
 import os
 import re
 import resource
-import runpy
 import signal
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,31 +35,16 @@ class Bench:
     def __init__(self, folder: Path):
         self.folder, self.outputs = folder, folder / "out"
         self.data = write_faces(folder / "data")
-        self.csv = self.data / "imdb_wiki" / "imdb_wiki.csv"
-        self.faces = self.data / "imdb_wiki" / "faces"
         self.packing = ("source=imdb_wiki", f"root={self.data / 'imdb_wiki'}", "pack=16")
 
     def tiny(self, *overrides: str) -> list[str]:
         return [*TINY, f"paths.data={self.data}", f"paths.outputs={self.outputs}", *overrides]
 
-    def start(self, script: str, *arguments: str, **options: Any) -> "Running":
-        return Running(script, arguments, **options)
-
     def run(self, script: str, *arguments: str, **options: Any) -> Done:
-        return self.start(script, *arguments, **options).wait()
+        return Running(script, arguments, **options).wait()
 
     def train(self, *overrides: str, **options: Any) -> Done:
         return self.run("train", *self.tiny(*overrides), **options)
-
-    def evaluate(self, run: Path, *arguments: str, **options: Any) -> Done:
-        arguments = (f"run={run}", "accelerator=cpu", "trust=[tests]", *arguments)
-        return self.run("evaluate", *arguments, **options)
-
-    def metrics(self, *overrides: str) -> dict[str, float]:
-        """Return the metrics of a run, which is found or trained."""
-        done = self.train(*overrides)
-        assert done.returncode == 0, done.stderr
-        return read_metrics(Path(done.stdout.splitlines()[0]))
 
     def finished_run(self) -> Path:
         """Return the folder of a finished tiny run."""
@@ -78,20 +61,14 @@ class Running(process.Running):
     limit: the largest file that it may write; first: a function that it calls before the script.
     """
 
-    def __init__(self, script: str, arguments: tuple[str, ...], limit: int = 0, first: Any = None):
-        super().__init__(_script, script, arguments, limit, first)
+    def __init__(self, script: str, arguments: Sequence[str], limit: int = 0, first: Any = None):
+        super().__init__(_script, script, tuple(arguments), limit, first)
         self.session = self.process.pid or 0
 
-    def kill(self, ready: Callable[[], bool], after: float, sign: signal.Signals) -> bool:
-        """Send a signal some seconds after `ready`; return False if the script ended before."""
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait until `ready`, or until the script has ended."""
         while self.process.is_alive() and not ready():
             time.sleep(0.01)
-        self.process.join(after)
-        if not self.process.is_alive():
-            return False
-        os.kill(self.session, sign)
-        self.process.join()
-        return True
 
     def members(self) -> list[int]:
         """Return the processes of the session that have not ended."""
@@ -105,9 +82,8 @@ class Running(process.Running):
 
     def left(self) -> list[int]:
         """Return the processes of the session that are still alive after ten seconds."""
-        for _ in range(100):
-            if not self.members():
-                return []
+        until = time.monotonic() + 10
+        while self.members() and time.monotonic() < until:
             time.sleep(0.1)
         return self.members()
 
@@ -117,13 +93,11 @@ def _script(script: str, arguments: tuple[str, ...], limit: int, first: Any) -> 
     os.setsid()
     os.environ.pop("HYDRA_FULL_ERROR", None)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
-    sys.argv[:] = [str(ROOT / "scripts" / f"{script}.py"), *arguments]
     if limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     if first is not None:
         first()
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    process.run_script(ROOT / "scripts" / f"{script}.py", arguments)
 
 
 def read_metrics(folder: Path) -> dict[str, float]:

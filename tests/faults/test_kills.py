@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import random
 import signal
 import time
@@ -15,7 +16,7 @@ import torch
 
 from datasets.ages import AgeDataset
 from tests.engine.tiny import write_faces
-from tests.faults.bench import STAGE2, TINY, Bench
+from tests.faults.bench import STAGE2, TINY, Bench, Running
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MOMENTS = 30  # at which each script is killed
@@ -96,9 +97,8 @@ def uninterrupted(name: str, folder: Path) -> tuple[dict[str, Any], float]:
     """Return the files of a script, and the seconds from its first checkpoint to its end."""
     script, bench = SCRIPTS[name], Bench(folder)
     script.before(bench)
-    running = bench.start(name, *script.arguments(bench))
-    while running.process.is_alive() and not script.ready(bench):
-        time.sleep(0.01)
+    running = Running(name, script.arguments(bench))
+    running.wait_until(functools.partial(script.ready, bench))
     start = time.monotonic()
     done = running.wait()
     assert done.returncode == 0, done.stderr[-500:]
@@ -121,9 +121,12 @@ def test_a_killed_script_resumes(
     for trial in range(TRIES):
         bench = Bench(tmp_path / str(trial))
         script.before(bench)
-        running = bench.start(name, *script.arguments(bench))
-        ready = functools.partial(script.ready, bench)
-        if running.kill(ready, sampled.uniform(0, span), SIGNALS[moment % 3]):
+        running = Running(name, script.arguments(bench))
+        running.wait_until(functools.partial(script.ready, bench))
+        running.process.join(sampled.uniform(0, span))
+        if running.process.is_alive():
+            os.kill(running.session, SIGNALS[moment % 3])
+            running.process.join()
             break
     else:
         pytest.fail(f"none of {TRIES} moments fell before the end")
@@ -137,7 +140,7 @@ def test_a_killed_script_resumes(
 
 def test_two_reproduce_at_once(bench: Bench, fresh: Bench):
     assert fresh.run("reproduce", *reproduce(fresh)).returncode == 0
-    running = [bench.start("reproduce", *reproduce(bench)) for _ in range(2)]
+    running = [Running("reproduce", reproduce(bench)) for _ in range(2)]
     assert [script.wait().returncode for script in running] == [0, 0]
     pair = [contents(SCRIPTS["reproduce"], b) for b in (bench, fresh)]
     assert pair[0] == pair[1]
@@ -157,7 +160,10 @@ def contents(script: Script, bench: Bench) -> dict[str, Any]:
 
 def read(path: Path) -> Any:
     if path.suffix == ".json":
-        return without_times(json.loads(path.read_text()))
+        return json.loads(
+            path.read_text(),
+            object_pairs_hook=lambda pairs: {k: v for k, v in pairs if k not in CHANGING},
+        )
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key].tobytes() for key in file if key not in CHANGING}
@@ -168,9 +174,3 @@ def read(path: Path) -> Any:
         task = torch.load(path, weights_only=True)["task"]
         return {key: value.numpy().tobytes() for key, value in task.items()}
     return path.read_bytes()
-
-
-def without_times(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {k: without_times(v) for k, v in content.items() if k not in CHANGING}
-    return content

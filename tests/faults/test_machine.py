@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.tiny import write_faces
-from tests.faults.bench import STAGE2, Bench, assert_refused, read_metrics
+from tests.faults.bench import STAGE2, Bench, Running, assert_refused, read_metrics
 from tests.faults.test_kills import SYNTHETIC, table
 
 quick = pytest.mark.quick
@@ -49,19 +49,20 @@ def without_capabilities() -> None:
     assert libc.capset(head, state) == 0
 
 
-@pytest.mark.parametrize("script", [pytest.param("train", marks=quick), "run_synthetic"])
-def test_read_only_outputs(script: str, bench: Bench):
-    bench.outputs.mkdir()
-    bench.outputs.chmod(0o555)
-    arguments = bench.tiny() if script == "train" else [f"folder={bench.outputs}", *SYNTHETIC]
-    done = bench.run(script, *arguments, first=without_capabilities)
-    assert_refused(done, str(bench.outputs), "permission")
-
-
-def test_read_only_run_folder(bench: Bench):
-    folder = bench.finished_run()
+@pytest.mark.parametrize(
+    "script", [pytest.param("train", marks=quick), "run_synthetic", "evaluate"]
+)
+def test_read_only_folder(script: str, bench: Bench):
+    """Of all outputs, or of a finished run."""
+    folder = bench.finished_run() if script == "evaluate" else bench.outputs
+    arguments = {
+        "train": bench.tiny(),
+        "run_synthetic": [f"folder={folder}", *SYNTHETIC],
+        "evaluate": [f"run={folder}", "accelerator=cpu", "trust=[tests]"],
+    }[script]
+    folder.mkdir(exist_ok=True)
     folder.chmod(0o555)
-    done = bench.evaluate(folder, first=without_capabilities)
+    done = bench.run(script, *arguments, first=without_capabilities)
     folder.chmod(0o755)
     assert_refused(done, str(folder), "permission")
 
@@ -144,7 +145,8 @@ def test_a_rank_without_samples_to_evaluate(bench: Bench):
     write_faces(bench.data, other=1)
     assert bench.train("trainer.devices=2").returncode == 0
     folder = next(bench.outputs.rglob("metrics.json")).parent
-    assert bench.evaluate(folder).returncode == 0
+    words = (f"run={folder}", "accelerator=cpu", "trust=[tests]")
+    assert bench.run("evaluate", *words).returncode == 0
     one = json.loads((folder / "evaluation_best_test.json").read_text())["mae"]
     assert read_metrics(folder)["test/mae"] == pytest.approx(one, rel=1e-5)  # order of sums
 
@@ -154,9 +156,8 @@ def test_two_ranks_are_stopped(sign: signal.Signals, bench: Bench, fresh: Bench)
     """One rank is killed, or the command is terminated, which ends its ranks."""
     two = ("trainer.devices=2", "trainer.epochs=20", f"paths.data={bench.data}")
     assert fresh.train(*two).returncode == 0
-    running = bench.start("train", *bench.tiny(*two))
-    while not list(bench.outputs.rglob("last.pt")):
-        time.sleep(0.01)
+    running = Running("train", bench.tiny(*two))
+    running.wait_until(lambda: bool(list(bench.outputs.rglob("last.pt"))))
     lines = {process: Path(f"/proc/{process}/cmdline") for process in running.members()}
     ranks = [process for process, path in lines.items() if b"spawn_main" in path.read_bytes()]
     os.kill(ranks[-1] if sign == signal.SIGKILL else running.session, sign)

@@ -49,10 +49,9 @@ HOSTILE = [
 def test_a_foreign_name_is_refused_before_anything_is_called(node: dict, tmp_path: Path):
     trace = tmp_path / "trace"
     cfg = OmegaConf.create(yaml.safe_dump(node).replace("{trace}", str(trace)))
-    with pytest.raises(ValueError, match=r"a config may not call .*Nothing was called"):
-        targets.make(cfg)
-    with pytest.raises(ValueError, match=r"a config may not call .*Nothing was called"):
-        targets.check({"a": {"b": [targets.plain(cfg)]}})
+    for call in (targets.make, lambda cfg: targets.check({"a": {"b": [targets.plain(cfg)]}})):
+        with pytest.raises(ValueError, match=r"a config may not call .*Nothing was called"):
+            call(cfg)
     assert not trace.exists()
 
 
@@ -77,12 +76,11 @@ def test_an_escaped_interpolation_stays_text(tmp_path: Path):
     assert not (tmp_path / "trace").exists()
 
 
-BAD = {"_target_": "numpy.load", "file": "{folder}/e.npy", "allow_pickle": True}
 FOREIGN = {
-    "dataset.csv": (BAD, r"numpy\.load.*trust="),
-    "model.x": (BAD, r"numpy\.load.*trust="),
-    "metrics.y": (BAD, r"numpy\.load.*trust="),
-    "loss.likelihood.sigma": (BAD, r"numpy\.load.*trust="),
+    "dataset.csv": (
+        {"_target_": "numpy.load", "file": "{folder}/e.npy", "allow_pickle": True},
+        r"numpy\.load.*trust=",
+    ),
     "loss.prior": ({"_target_": "engine.tables.tradeoff.plot"}, r"tradeoff\.plot.*trust="),
     "row": ("${oc.env:HOME}", "interpolations are not allowed"),
     "name": (r"\${oc.create:{_target_:numpy.load,allow_pickle:true}}", "interpolations are not"),
@@ -110,11 +108,8 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("key", FOREIGN)
 def test_a_foreign_run_folder_runs_no_code(key: str, folder: Path):
     saved = yaml.safe_load((folder / "config.yaml").read_text())
-    *groups, last = key.split(".")
-    node = saved
-    for group in groups:
-        node = node[group]
-    node[last], message = FOREIGN[key]
+    group, _, last = key.rpartition(".")
+    (saved[group] if group else saved)[last], message = FOREIGN[key]
     saved["trust"] = ["numpy", "tests", "engine"]  # has no effect in a run folder
     text = yaml.safe_dump(saved).replace("{folder}", str(folder))
     (folder / "config.yaml").write_text(text)
@@ -132,7 +127,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c]\n"
         (BOMB, "anchors and aliases are not allowed"),
         ("a: " + "x" * (1 << 20), "more than 1048576 bytes"),
         ("a: !!python/object/apply:os.system [x]", "could not determine a constructor"),
-        ("a: [", "expected the config of a run"),
+        ("a: [", "expected the node content"),
         ("3", "got 3"),
         ("a: 3", "it has no dataset"),
     ],
@@ -140,9 +135,8 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c]\n"
 )
 def test_foreign_yaml_is_refused(text: str, message: str, tmp_path: Path):
     (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(ValueError, match=r"config\.yaml: expected the config of a run(.|\n)*"):
-        evaluate.finished_run(tmp_path)
-    with pytest.raises(ValueError, match=message):
+    expected = r"config\.yaml: expected the config of a run"
+    with pytest.raises(ValueError, match=rf"(?s){expected}.*{message}"):
         evaluate.finished_run(tmp_path)
 
 

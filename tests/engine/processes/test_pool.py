@@ -95,26 +95,19 @@ def test_temporary_files_are_removed_when_another_task_fails(tmp_path: Path):
 def test_workers_end_with_their_parent(how: signal.Signals, tmp_path: Path):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    parent = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert parent.stdout is not None
-    workers = [int(parent.stdout.readline()) for _ in range(2)]
-    assert all(map(running, workers))
-    parent.send_signal(how)
-    assert gone(workers)
-    parent.wait(timeout=10)
-    parent.stdout.close()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, str(script)], env=environment, **pipes) as parent:
+        assert parent.stdout is not None
+        workers = [int(parent.stdout.readline()) for _ in range(2)]
+        assert all(map(running, workers))
+        parent.send_signal(how)
+        assert gone(workers)
+        parent.wait(timeout=10)
 
 
 def test_a_process_ends_if_its_parent_is_gone_already():
     parent = 1 if os.getpid() != 1 else 0
     code = f"import time; from engine.processes.parent import watch_parent; watch_parent({parent})"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}; time.sleep(60)"], cwd=ROOT, timeout=30, check=False
-    )
-    assert done.returncode == 1
+    words = [sys.executable, "-c", f"{code}; time.sleep(60)"]
+    assert subprocess.run(words, cwd=ROOT, timeout=30, check=False).returncode == 1

@@ -1,28 +1,39 @@
-"""Damaged and missing files of a run: they are noticed, and the advice of the error works.
+"""Damaged, missing and hostile files of a run: they are noticed, reading them runs no code, and the
+advice of the error works.
 
 Damaged images, CSVs, packed stores and cached features: tests/datasets and tests/engine/features.
 """
 
+import os
+import pickle
+import random
 import re
 import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from lightning_fabric import Fabric
 
+from engine.runs import checkpoint
 from engine.runs.run import run
+from engine.training import batches
 from tests.engine.tiny import config
 
 Damage = Callable[[Path], object]
 
 
-def part(share: float) -> Damage:
-    def cut(path: Path) -> None:
-        data = path.read_bytes()
-        path.write_bytes(data[: int(share * len(data))])
+def cut(kept: float) -> Damage:
+    """Keep so many bytes, or a share of them."""
 
-    return cut
+    def damage(path: Path) -> None:
+        data = path.read_bytes()
+        path.write_bytes(data[: int(kept if kept >= 1 else kept * len(data))])
+
+    return damage
 
 
 def other_number(path: Path) -> None:
@@ -40,12 +51,64 @@ def other_byte(path: Path) -> None:
     path.write_bytes(data)
 
 
+def malicious(save: Callable[[object, Path], object]) -> Damage:
+    class Malicious:
+        def __init__(self, trace: Path):
+            self.trace = trace
+
+        def __reduce__(self):
+            return (os.system, (f"touch {self.trace}",))
+
+    def write(path: Path) -> None:
+        save({"format": checkpoint.FORMAT, "task": Malicious(path.parent / "trace")}, path)
+
+    return write
+
+
+CHECKPOINTS: list[tuple[Damage, str]] = [
+    *((cut(kept), "expected a checkpoint.*cut off.*rerun=true") for kept in (0, 1, 100, 0.5, 0.99)),
+    (other_byte, "damaged, the checksum .*rerun=true"),
+    (malicious(torch.save), "never executed"),
+    (malicious(lambda what, path: path.write_bytes(pickle.dumps(what))), "never executed"),
+    *(
+        (lambda path, what=what: torch.save(what, path), "expected a checkpoint of this engine, fo")
+        for what in ({"state_dict": {}}, [1, 2], {"format": "another"})
+    ),
+    (Path.unlink, "no such checkpoint"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), CHECKPOINTS)
+def test_a_damaged_or_hostile_checkpoint_is_refused(damage: Damage, message: str, tmp_path: Path):
+    path = tmp_path / "last.pt"
+    checkpoint.write(path, {"task": {"a": torch.zeros(1000)}})
+    damage(path)
+    with pytest.raises((ValueError, FileNotFoundError), match=rf"last\.pt.*{message}"):
+        checkpoint.read(path)
+    assert not (tmp_path / "trace").exists()
+
+
+def test_round_trip_of_tensors_and_random_states(tmp_path: Path):
+    def sample() -> tuple:
+        return torch.rand(3).tolist(), np.random.normal(size=3).tolist(), random.random()  # noqa: NPY002
+
+    np.random.normal()  # noqa: NPY002  (leaves half of a pair behind, which is state too)
+    (state,) = batches.generator_states(Fabric(accelerator="cpu", devices=1))
+    path = tmp_path / "new" / "a.pt"
+    checkpoint.write(path, {"random": state, "task": {"a": torch.arange(3)}, "epoch": 2})
+    expected, back = sample(), checkpoint.read(path)
+    batches.restore_generators(back["random"])
+    assert sample() == expected
+    assert torch.equal(back["task"]["a"], torch.arange(3))
+    assert back["epoch"] == 2
+    assert [file.name for file in path.parent.iterdir()] == ["a.pt"]
+
+
 TEXTS = ("", '{"metrics": {"te', "null", "{}", "[]", '{"metrics": 3}')
 REFUSED: list[tuple[str, Damage]] = [
     *(("metrics.json", lambda path, text=text: path.write_text(text)) for text in TEXTS),
     ("metrics.json", other_number),
-    *((name, d) for name in ("best.pt", "last.pt") for d in (part(0), part(0.3), part(0.9))),
-    *((name, other_byte) for name in ("best.pt", "last.pt")),
+    *((name, damage) for name in ("best.pt", "last.pt") for damage in (cut(0.9), other_byte)),
     ("best.pt", Path.unlink),
 ]
 RESUMED = ("metrics.json", "last.pt", "config.yaml", "identity.json", "train.log", "lock")

@@ -39,15 +39,6 @@ def test_the_module_of_a_class_does_not_count():
     assert identity.digest(nodes[0], by_class=True) != identity.digest(other, by_class=True)
 
 
-def test_data(tmp_path: Path):
-    data = write_faces(tmp_path / "data")
-    cfg = config(data, tmp_path)
-    before = key(cfg)
-    csv = data / "imdb_wiki" / "imdb_wiki.csv"
-    csv.write_text(csv.read_text().replace("train", "val", 1))
-    assert key(cfg) != before
-
-
 def test_contents_survive_a_copy(tmp_path: Path):
     data = write_faces(tmp_path / "data")
     cfg = config(data, tmp_path, "imdb_wiki/vanilla", "images=content")

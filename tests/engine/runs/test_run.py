@@ -14,14 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from engine.evaluation.evaluate import finished_run
 from engine.runs import checkpoint
-from engine.runs import identity as of
-from engine.runs.run import run
+from engine.runs.run import locate, run
 from engine.training import batches
 from tests.engine.tiny import TinyNet, config
-
-
-def identity(cfg) -> str:
-    return of.digest(of.parts(cfg))
 
 
 def test_a_finished_run_is_not_run_twice(faces: Path, tmp_path: Path):
@@ -163,12 +158,14 @@ def test_a_released_model_is_part_of_a_run_by_content(
     copy.write_bytes(one.read_bytes())
     write_released(other, 1)
 
-    ours, *theirs = (
-        identity(config(faces, tmp_path, "imdb_wiki/bmc", f"backbone.released={path}"))
-        for path in ("null", one, copy, other)
-    )
+    cfgs = [
+        config(faces, tmp_path, "imdb_wiki/bmc", f"backbone.released={path}")
+        for path in (one, copy, other)
+    ]
+    theirs = [locate(cfg, None)[0] for cfg in cfgs]
     assert theirs[0] == theirs[1]
-    assert len({ours, *theirs}) == 3
+    own = locate(cfgs[0], {"folder": str(tmp_path)})[0]  # of a stage-1 run
+    assert len({own, *theirs}) == 3
 
 
 def test_a_released_model_that_does_not_fit(faces: Path, tmp_path: Path):
@@ -198,3 +195,33 @@ def test_seeds_and_ranks_have_different_random_numbers():
         batches.seed_all(*numbers)
         sampled.add(torch.rand(()).item())
     assert len(sampled) == 4
+
+
+def test_resuming_restores_sigma_its_optimiser_and_the_step(faces: Path, tmp_path: Path):
+    overrides = ("trainer.checkpoint_every=1", "trainer.batch_size=12")
+    cfg = config(faces, tmp_path, "imdb_wiki/gai", *overrides)
+    saves = []
+    write = checkpoint.write
+
+    def stop_after_six(path: Path, content: dict) -> None:
+        write(path, content)
+        if path.parent.parent.parent.parent.name == "gai" and path.name == "last.pt":
+            saves.append(content["position"])
+            if len(saves) == 6:
+                raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "write", stop_after_six)
+        with pytest.raises(KeyboardInterrupt):
+            run(cfg)
+    (folder,) = (tmp_path / "imdb_wiki" / "gai").glob("*/seed*")
+    content = checkpoint.read(folder / "checkpoints" / "last.pt")
+    assert content["position"] == {"epoch": 1, "step": 2}
+    assert content["task"]["loss.likelihood.sigma"] != 10
+    groups = content["optimizer"]["param_groups"]
+    assert groups[1]["lr"] == cfg.optim.loss_lr
+    (sigma,) = groups[1]["params"]
+    assert content["optimizer"]["state"][sigma]["step"] == 6  # its moments are restored
+
+    done = run(cfg)
+    assert "resuming from" in (Path(done["folder"]) / "train.log").read_text()
