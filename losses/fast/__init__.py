@@ -11,11 +11,11 @@ torch.func, gradients to a prior or to weights, and other tensor types use the d
 N: samples; D: label dimensions; K: components.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils.checkpoint import checkpoint
 
 from ..batches import is_readable, is_transformed, samples
@@ -129,20 +129,24 @@ class _Chunked:
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, *others: Any) -> Tensor:
         if type(self.likelihood) is Laplace and pred.shape[-1] == 1:
             return _laplace(self.likelihood, pred, atoms, others[0])
-        function = self.likelihood.log_evidence_atoms
-        return _in_chunks(function, pred, len(atoms), atoms, others[0])
+        return _in_chunks(self.likelihood, "atoms", pred, len(atoms), atoms, others[0])
 
     log_evidence_bins = log_evidence_atoms
 
     def log_evidence_mixture(self, pred: Tensor, mixture: GaussianMixture) -> Tensor:
-        function = self.likelihood.log_evidence_mixture
-        return _in_chunks(function, pred, len(mixture.weights), mixture)
+        return _in_chunks(self.likelihood, "mixture", pred, len(mixture.weights), mixture)
 
 
-def _in_chunks(function: Callable, pred: Tensor, components: int, *given: Any) -> Tensor:
-    """function(pred, *given), (N, D) -> (N,), chunk by chunk; recomputed in the backward pass."""
+def _in_chunks(likelihood: Any, over: str, pred: Tensor, components: int, *given: Any) -> Tensor:
+    """`log_evidence_<over>`, (N, D) -> (N,), chunk by chunk; recomputed in the backward pass."""
+
+    def chunk(x: Tensor, scale: Tensor, *given: Any) -> Tensor:
+        with _reparametrize_module(likelihood, {likelihood.symbol: scale}):  # that of the forward
+            return getattr(likelihood, f"log_evidence_{over}")(x, *given)
+
     size = max(1, NUMBERS // (components * pred.shape[-1]))
-    chunks = [checkpoint(function, x, *given, use_reentrant=False) for x in pred.split(size)]
+    given = (likelihood.raw, *given)
+    chunks = [checkpoint(chunk, x, *given, use_reentrant=False) for x in pred.split(size)]
     return torch.cat(chunks)  # pyright: ignore[reportArgumentType]
 
 

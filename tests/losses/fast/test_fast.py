@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from engine.speed.search import compare, search
-from losses import BMC, BNI, GAI, BalancedLoss, Batch, Bins, Gaussian, Laplace, fast
+from losses import BMC, BNI, GAI, BalancedLoss, Batch, Bins, Gaussian, Laplace, balanced_mse, fast
 from losses.fast import FEW
 from tests.losses.pairs import (
     D64,
@@ -39,6 +39,17 @@ def test_chunks_equal_the_definition(pair, full_nll, monkeypatch):
     exact_value, *exact_slopes = evaluate_exactly(loss, pred, target, weight)
     assert_close(value, exact_value, 1e-12)  # the same steps in chunks
     assert_close(slopes, exact_slopes, 1e-11)
+
+
+def test_chunks_use_the_sigma_of_the_call(monkeypatch):
+    """They are recomputed after `functional_call` has restored the module's."""
+    monkeypatch.setattr(fast, "NUMBERS", 500)
+    pred, target = batch("Gaussian Batch 3", 600)
+    sigma = torch.tensor(0.7, dtype=D64, requires_grad=True)
+    leaf = pred.clone().requires_grad_()
+    ours = torch.autograd.grad(balanced_mse(leaf, target, sigma=sigma), [leaf, sigma])
+    exact = evaluate_exactly(BMC(sigma.detach(), learn_sigma=True), pred, target)
+    assert_close([*ours], exact[1:], 1e-11)
 
 
 class Halved(Batch):
