@@ -106,7 +106,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "runs": {"remove": list[Literal["diverged", "unfinished", "finished"]]},
     "tabular": {"workers": Count | Literal["auto"]},
     "speed": {
-        "only": list[Literal["losses", "synthetic", "loader", "features", "depth", "bodies"]],
+        "only": list[Literal["losses", "synthetic", "features"]],
         **dict.fromkeys(("rounds", "threads"), Count),
         "budget": Number,
     },
