@@ -168,7 +168,7 @@ def many_samples(draw: Draw) -> Setting:
     over = "bins" if kind is Huber and over == "mixture" else over
     rows = draw.one_of(60, *[4200] * 15, *[8200] * 5, 20_000) if kind is Gaussian else 4200
     if over == "batch":
-        rows = draw.one_of(60, *[300] * 8, 2100)
+        rows = draw.one_of(60, *[300] * 18, 4100 if kind is Gaussian else 300)
     count, width = draw.integers(2, 17), draw.log(0.1, 200)
     c, smooth = centers(draw, count, width), width / draw.log(0.5, 4)
     weights = draw.one_of(torch.ones(count, dtype=D64), draw.numbers(count) ** 3 + 1e-9)

@@ -9,7 +9,6 @@ import warnings
 import pytest
 import torch
 
-import losses
 from losses import (
     BMC,
     BNI,
@@ -25,6 +24,7 @@ from losses import (
     priors,
 )
 from losses.batches import PASSES
+from losses.fast import table
 from tests.losses.pairs import D64, PAIRS, assert_close, batch, evaluate, learns, make, mixture
 
 BINS = Bins([-1.0, 0, 1], [1.0, 2, 3])
@@ -39,7 +39,7 @@ CLOSE = 1e-10  # float64, added up in another order
 )
 def test_reductions(pair, size, weighted, small_limits, monkeypatch):
     """Also where a table or chunks are used."""
-    monkeypatch.setattr(losses.fast, "NUMBERS", 1 << 14)
+    monkeypatch.setattr(table, "NUMBERS", 1 << 14)
     given = batch(pair, size)
     weight = torch.linspace(0, 1, size, dtype=D64) if weighted else None
     mean, total, each = (

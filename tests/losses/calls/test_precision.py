@@ -22,7 +22,7 @@ from losses import (
     Laplace,
     WeightedLoss,
 )
-from losses.fast import FEW
+from losses.balanced import SMALL
 from tests.losses.pairs import D64, PAIRS, assert_close, batch, evaluate, learns, make, mixture
 
 LOW = [torch.float16, torch.bfloat16]
@@ -58,7 +58,7 @@ def test_far_predictions_among_many_samples(name, learn):
     """Some pixels of a depth map are 1e4 sigma away."""
     prior = mixture(1, torch.float32) if "mixture" in name else Bins(range(10), range(1, 11))
     loss = BalancedLoss((Laplace if "laplace" in name else Gaussian)(0.5, learn), prior)
-    pred = torch.linspace(-5, 15, FEW + 500)[:, None]
+    pred = torch.linspace(-5, 15, SMALL + 500)[:, None]
     pred[::1000] = 5000.0
     assert all(x.isfinite().all() for x in evaluate(loss, pred, torch.zeros_like(pred)))
 
