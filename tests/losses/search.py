@@ -208,7 +208,8 @@ def corner(draw: Draw) -> Setting:
     width, rank = draw.log(0.1, 100), int(draw.integers(1, dims + 1))
     offset = draw.one_of(0.0, 1.0, 1e3, 1e5) * width * draw.one_of(-1, 1)
     axes = width / rank**0.5 * draw.normals(rank, dims)
-    scale = (width * draw.log(0.01, 2) * (0.5 + draw.numbers(draw.one_of(1, dims)))).float()
+    least = 1e-2 if abs(offset) > 1e4 * width else 1e-3  # so that float32 resolves it
+    scale = (width * draw.log(least, 2) * (0.5 + draw.numbers(draw.one_of(1, dims)))).float()
     scale = scale[0] if len(scale) == 1 < dims or draw.integers(2) * dims == 1 else scale
     batches: list[Given] = []
     for count in (draw.one_of(5, 40), draw.one_of(5, 40)):

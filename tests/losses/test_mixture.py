@@ -49,17 +49,6 @@ def test_weighted_fit_is_a_fit_of_repeated_labels():
         np.testing.assert_allclose(weighted[name], repeated[name], rtol=5e-3, atol=5e-3)
 
 
-def test_histogram_fit():
-    """A depth histogram: centres, and counts beyond any array of labels."""
-    centers = np.linspace(0.05, 9.95, 100)
-    counts = 1e9 * np.exp(-((centers - 4) ** 2) / 2 / 1.5**2)
-    fit = ordered(GaussianMixture.fit(centers, 1, sample_weight=counts))
-    p = counts / counts.sum()
-    mean = p @ centers
-    assert fit["means"].item() == pytest.approx(mean, rel=1e-3)  # 100,000 draws
-    assert fit["covariances"].item() == pytest.approx(p @ (centers - mean) ** 2, rel=1e-3)
-
-
 def test_seeds():
     y = labels(200)
     first, again, other = (GaussianMixture.fit(y, 5, seed=seed) for seed in (0, 0, 1))

@@ -10,14 +10,10 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from losses import (
     BMC,
     BalancedLoss,
-    Batch,
     Bins,
     Flat,
-    Gaussian,
     GaussianMixture,
     Histogram,
-    Laplace,
-    Subspace,
     WeightedLoss,
 )
 from losses.batches import check_numbers
@@ -76,19 +72,6 @@ def test_where_nothing_is_read_a_bad_label_makes_the_loss_bad(pair, bad):
         check_numbers(target)
 
 
-@pytest.mark.parametrize("likelihood", [Gaussian, Laplace])
-@pytest.mark.parametrize("dims", [1, 3])
-def test_a_sample_of_weight_zero_is_no_label_of_the_batch(likelihood, dims):
-    pred, target = torch.randn(2, 8, dims, dtype=D64)
-    weight = torch.tensor([1.0, 2, 0, 1, 0, 1, 1, 1], dtype=D64)
-    some = weight > 0
-    for queue in (0, 20):
-        loss, other = (BalancedLoss(likelihood(0.8), Batch(queue)) for _ in range(2))
-        for _ in range(2):
-            fewer = other(pred[some], target[some], weight[some])
-            torch.testing.assert_close(loss(pred, target, weight), fewer)
-
-
 def test_vmap_leaves_nothing_batched_in_the_queue():
     losses = [BMC(1.0, queue=8) for _ in range(2)]
     parameters, buffers = stack_module_state(losses)
@@ -124,12 +107,6 @@ def test_a_power_is_of_the_histogram_s_own_bins():
     w = (p_of_bins / edges.diff()).sqrt()
     expected = (pred.softmax(-1) * w).sum(-1).log() - p.sqrt().sum().log()
     torch.testing.assert_close(made, expected)
-
-
-def test_a_subspace_is_checked_on_its_own_device():
-    basis = torch.eye(4, 2, device="meta")
-    with pytest.raises((NotImplementedError, RuntimeError), match=r"[Mm]eta"):
-        Subspace(Batch(), basis)  # no number there to check, and no mix of devices
 
 
 def test_a_prior_does_not_share_memory_with_what_it_was_made_of():

@@ -62,6 +62,8 @@ CASES = {
     "one gap": (Bins([*range(20), *range(60, 80)], [1.0] * 40), 2.0, (-5, 85)),
     "predictions far outside": (bins(0, 10, 12), 1.0, (-1000, 1000)),
     "too many peaks": (bins(0, 1000, 300), 0.1, (0, 1000)),
+    "bins at 1e6": (bins(1e6 + 0.7, 1e6 + 15, 12), 1.5, (1e6 - 2, 1e6 + 18)),
+    "mixture at 1e6": (gaussians([1e6 + 0.7, 1e6 + 9.1], [0.6, 2.0]), 1.5, (1e6 - 2, 1e6 + 18)),
     "equal predictions": (bins(0, 5, 6), 1.0, (2.5, 2.5)),
 }
 
@@ -152,9 +154,9 @@ def test_which_priors_have_a_table():
 
 
 @pytest.mark.parametrize("learn", [False, True])
-@pytest.mark.parametrize("case", ["16 components", "100 bins"])
+@pytest.mark.parametrize("case", ["16 components", "100 bins", "bins at 1e6", "mixture at 1e6"])
 def test_depth_map_in_float32(case, learn):
-    """As depth training calls it, against float64."""
+    """As depth training calls it, against float64; labels at 1e6 are known better than float32."""
     prior, sigma, (low, high) = CASES[case]
     pred, target = (spread(low, high, 20_000, seed).float() for seed in (0, 1))
     loss = BalancedLoss(Gaussian(sigma, learn), prior)
