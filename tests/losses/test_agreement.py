@@ -19,11 +19,22 @@ from losses import (
     Flat,
     Gaussian,
     GaussianMixture,
+    Heteroscedastic,
     Histogram,
     Huber,
     Laplace,
 )
-from tests.losses.pairs import CLASSES, D64, EDGES, assert_close, batch, evaluate, make, mixture
+from tests.losses.pairs import (
+    CLASSES,
+    D64,
+    EDGES,
+    assert_close,
+    batch,
+    evaluate,
+    generator,
+    make,
+    mixture,
+)
 
 LIKELIHOODS = {
     "Gaussian": lambda: Gaussian(torch.tensor(0.9, dtype=D64), True),
@@ -156,3 +167,35 @@ def test_one_component_shrinks_towards_nothing():
     pred = torch.tensor([[best]], dtype=D64)
     gradient = evaluate(loss, pred, torch.tensor([[y]], dtype=D64))[1]
     assert gradient.item() == pytest.approx(0, abs=1e-7)  # v is float32
+
+
+SHAPES = {
+    "Laplace": lambda: Laplace(3.0),
+    "Huber": lambda: Huber(3.0),
+    "own Laplace": lambda: Heteroscedastic(Laplace(3.0)),
+    "own Huber": lambda: Heteroscedastic(Huber(3.0)),
+}
+
+
+@pytest.mark.parametrize("count", [50, 5000])
+@pytest.mark.parametrize("over", ["batch", "bins", "mixture"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_outside_the_labels_the_plain_loss_leads_back(shape, over, count, small_limits):
+    count = count // small_limits if over == "batch" else count
+    if over == "mixture" and shape != "Laplace":
+        pytest.skip("no closed form")
+    likelihood = SHAPES[shape]()
+    labels = 20 + 60 * torch.rand(count, 1, generator=generator(), dtype=D64)
+    priors = {
+        "batch": Batch,
+        "bins": lambda: Bins.fit(labels.numpy(), range(20, 81)),
+        "mixture": lambda: GaussianMixture.fit(labels, 2),
+    }
+    prior, plain = BalancedLoss(likelihood, priors[over]()), BalancedLoss(likelihood, Flat())
+    for start in (-30.0, 150.0):
+        pred = torch.zeros(count, likelihood.width(1), dtype=D64)
+        pred[:, 0] = start
+        ours = evaluate(prior, pred, labels)[1][:, 0]
+        expected = evaluate(plain, pred, labels)[1][:, 0]
+        assert_close(ours, expected, 1e-12)
+        assert (ours * (start - 50) > 0).all()

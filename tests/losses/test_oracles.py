@@ -11,7 +11,6 @@ from torch.distributions import MultivariateNormal
 
 from losses import (
     BalancedLoss,
-    Bins,
     Gaussian,
     GaussianMixture,
     Huber,
@@ -116,25 +115,6 @@ def test_pairs(pair, weighted):
     assert loss(pred, target, weight).item() == pytest.approx(
         expected, **(CLOSE if not integrated else {"rel": 1e-7, "abs": 1e-7})
     )
-
-
-def test_bins_fit_counts_labels():
-    prior = Bins.fit([0.5, 0.6, 2.5, 0.7], edges=[0, 1, 2, 3])
-    assert prior.centers.tolist() == [0.5, 2.5]  # a bin without a label is no atom
-    assert prior.weights.tolist() == [0.75, 0.25]
-    # LDS: counts (3, 0, 1) by the kernel (1/2, 1, 1/2) of peak one, zeros beyond the ends
-    smoothed = Bins.fit(
-        [0.5, 0.6, 2.5, 0.7], [0, 1, 2, 3], smoothing={"kernel": "triang", "size": 3}
-    )
-    assert smoothed.weights.tolist() == pytest.approx([3 / 6, 2 / 6, 1 / 6])
-    # in whole numbers (1, 0, 2, 0) become (1, 1, 2, 1), as 1/2 + 2/2 is rounded down
-    whole = {"kernel": "triang", "size": 3, "whole": True}
-    rounded = Bins.fit([0.5, 2.5, 2.6], [0, 1, 2, 3, 4], smoothing=whole)
-    assert rounded.weights.tolist() == pytest.approx([1 / 5, 1 / 5, 2 / 5, 1 / 5])
-    # empty bins below are filled, and take no part in the smoothing: (., 2, 1) -> (2.5, 2.5, 2)
-    triangle = {"kernel": "triang", "size": 3}
-    filled = Bins.fit([1.5, 1.6, 2.5], [0, 1, 2, 3], triangle, fill_below=True)
-    assert filled.weights.tolist() == pytest.approx([2.5 / 7, 2.5 / 7, 2 / 7])
 
 
 ERRORS = {

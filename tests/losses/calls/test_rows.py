@@ -9,15 +9,12 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from losses import (
     BMC,
-    BalancedLoss,
     Bins,
-    Flat,
     GaussianMixture,
-    Histogram,
     WeightedLoss,
 )
 from losses.batches import check_numbers
-from tests.losses.pairs import D64, EDGES, PAIRS, batch, make
+from tests.losses.pairs import D64, PAIRS, batch, make
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -83,30 +80,6 @@ def test_vmap_leaves_nothing_batched_in_the_queue():
     assert vmap(one)(parameters, buffers, pred, target).shape == (2,)
     assert losses[0](pred[0], target[0]).isfinite()
     assert len(losses[0].prior.earlier) == 5
-
-
-@pytest.mark.parametrize("edges", [EDGES, torch.tensor([-4.0, -1, 0, 0.5, 4], dtype=D64)])
-def test_no_power_leaves_a_histogram_unchanged(edges):
-    """Also where the prior's bins are not the histogram's, or some are empty."""
-    centers = torch.linspace(-3.9, 3.9, 40, dtype=D64)
-    bins = Bins(centers, (centers < 2).double() * torch.rand(40, dtype=D64), power=0.0)
-    pred = torch.randn(9, len(edges) - 1, dtype=D64)
-    _, target = batch("Histogram Bins 1", 9)
-    histogram = Histogram(edges, soft=0.5)
-    ours, plain = (BalancedLoss(histogram, p)(pred, target) for p in (bins, Flat()))
-    assert torch.equal(ours, plain)
-
-
-def test_a_power_is_of_the_histogram_s_own_bins():
-    edges = torch.tensor([-4.0, 0, 1, 4], dtype=D64)
-    p = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=D64)
-    bins = Bins(torch.tensor([-3.0, -1, 0.5, 2], dtype=D64), p, power=0.5)
-    pred = torch.randn(5, 3, dtype=D64)
-    made = bins.log_evidence(Histogram(edges), pred, pred[:, :1])
-    p_of_bins = torch.tensor([0.3, 0.3, 0.4], dtype=D64)  # two of the four are in one
-    w = (p_of_bins / edges.diff()).sqrt()
-    expected = (pred.softmax(-1) * w).sum(-1).log() - p.sqrt().sum().log()
-    torch.testing.assert_close(made, expected)
 
 
 def test_a_prior_does_not_share_memory_with_what_it_was_made_of():

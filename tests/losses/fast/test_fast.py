@@ -6,7 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from losses import BMC, BNI, GAI, BalancedLoss, Batch, Bins, Gaussian, Laplace, balanced_mse, fast
+from losses import (
+    BMC,
+    BNI,
+    GAI,
+    BalancedLoss,
+    Batch,
+    Bins,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    balanced_mse,
+    fast,
+)
 from losses.balanced import SMALL
 from losses.fast import table
 from tests.losses import search
@@ -19,6 +31,7 @@ from tests.losses.pairs import (
     definition,
     evaluate,
     evaluate_exactly,
+    generator,
     learns,
     make,
     mixture,
@@ -145,3 +158,23 @@ def test_random_search(seed: int):
     found = list(search.search(settings=30, seed=seed))
     assert sum(name.endswith("table") for name, _ in found) >= 5
     assert all(max(off.values()) <= search.TOLERANCE for _, off in found), found
+
+
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("over", ["batch 1", "batch 3", "bins 1", "mixture 1"])
+def test_offsets_of_gradients_by_formula(over, near):
+    """The many runs of the synthetic benchmark."""
+    kind, dims = over.split()
+    middle = 1e6 + 0.3 + torch.arange(3, dtype=D64)
+    prior = {
+        "batch": Batch,
+        "bins": lambda: Bins(middle, torch.ones(3)),
+        "mixture": lambda: GaussianMixture(torch.ones(3), middle[:, None], torch.ones(3, 1, 1)),
+    }[kind]()
+    target = 1e6 + 3 * torch.randn(40, int(dims), generator=generator())
+    pred = target + torch.randn(40, int(dims), generator=generator(1))
+    loss = BalancedLoss(Gaussian(1.5, True), prior)
+    slope, scales = fast.gradients(loss, pred, target, near)
+    exact = evaluate_exactly(loss.double(), pred.double(), target.double())
+    assert_close(slope, exact[1].float(), 1e-5)
+    assert_close(scales["likelihood.sigma"], exact[2].float(), 1e-4)
