@@ -105,8 +105,11 @@ def compare(loss: BalancedLoss, *batches: Given, atoms: Any = None) -> dict[str,
     blur = EPS * energy.clamp(min=10) / TOLERANCE if pred.dtype == D64 else torch.tensor([1e-2])
     known = EPS * energy <= 1e-6  # float64 resolves the components' shares
     largest = exact[0].abs()[known].max() if known.any() else torch.tensor(0.0)
-    size = exact[0].abs() if pred.dtype == D64 else torch.zeros_like(exact[0])
-    size = size.clamp(min=largest).maximum(blur[:, None] * (terms[0].abs() + exact[0].abs()))
+    if pred.dtype == D64:
+        size = exact[0].abs().maximum(blur[:, None] * (terms[0].abs() + exact[0].abs()))
+    else:
+        size = blur * terms[0].abs().max()
+    size = size.clamp(min=largest)
     total = exact[1].abs().max().maximum((blur.max() * terms[1].abs()).max())
     sizes = rows.abs().sum().maximum(share @ energy * blur.min())
     off = {"value": _relative(value - rows.sum(), sizes)}
