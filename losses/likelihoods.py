@@ -87,7 +87,7 @@ def outputs_and_labels(self: Likelihood, pred: Tensor, target: Tensor) -> tuple[
     """`as_rows` of a likelihood with other outputs than labels; target may be (N,)."""
     target = target[:, None] if target.ndim == 1 else target
     dims = target.shape[-1]
-    if pred.ndim != 2 or target.ndim != 2 or pred.shape != (len(target), self.width(dims)):
+    if pred.ndim != 2 or target.ndim != 2 or pred.shape != (target.shape[0], self.width(dims)):
         raise ValueError(
             f"{type(self).__name__} expects pred (N, {self.width(dims)}) and target "
             f"(N, {dims}), got {tuple(pred.shape)} and {tuple(target.shape)}."
