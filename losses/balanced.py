@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .batches import LearnedScale, check_samples, is_exporting, samples
+from .batches import LearnedScale, check_samples, samples
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Flat, Prior
@@ -76,27 +76,44 @@ class BalancedLoss(nn.Module):
         self.strength, self.full_nll, self.reduction = strength, full_nll, reduction
         self.learned_scale = LearnedScale(self)
 
+    def rows(
+        self,
+        pred: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> Tensor:
+        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior.
+
+        likelihood: a faster version of the loss's own.
+        """
+        likelihood = likelihood or self.likelihood
+        labels = target if weight is None else samples(target, weight)
+        log_p = likelihood.log_prob(target, pred)
+        balance = self.prior.log_evidence(likelihood, pred, labels)
+        if self.full_nll or self.prior.counts_labels:
+            balance = balance - self.prior.log_prob(target)
+        return balance - log_p if self.strength == 1 else self.strength * balance - log_p
+
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         if not (isinstance(pred, Tensor) and isinstance(target, Tensor)):
             kinds = f"{type(pred).__name__} and {type(target).__name__}"
             raise TypeError(f"Expected tensors, got {kinds}; use torch.as_tensor(...).")
+        likelihood: Any = self.likelihood
         with torch.autocast(pred.device.type, enabled=False):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
-            pred, target = self.likelihood.as_rows(pred, target)
+            pred, target = likelihood.as_rows(pred, target)
             target, weight = check_samples(pred, target, weight, self.reduction == "mean")
-            likelihood: Any = self.likelihood
             if likelihood._parameters and self.training:
                 self.learned_scale.check(self, pred)
             auto = likelihood.started(pred, target, weight) if likelihood.attempts else NOTHING
             with auto:
-                own, rows = type(self), None
-                plain = own.forward is BalancedLoss.forward and own.rows is BalancedLoss.rows
-                if plain and not is_exporting() and pred.numel() > SMALL:
-                    from .fast import rows_in_chunks, table_loss
+                rows = None
+                plain = type(self).rows is BalancedLoss.rows and not torch.compiler.is_compiling()
+                if plain and pred.numel() > SMALL:
+                    from .fast import fast_rows
 
-                    if (mean := table_loss(self, pred, target, weight)) is not None:
-                        return mean
-                    rows = rows_in_chunks(self, pred, target, weight)
+                    rows = fast_rows(self, pred, target, weight)
                 if rows is None:
                     rows = self.rows(pred, target, weight)
                 if self.reduction == "mean":
@@ -105,15 +122,6 @@ class BalancedLoss(nn.Module):
                     loss = rows if weight is None else weight * rows
                     loss = loss.sum() if self.reduction == "sum" else loss
                 return loss if self.full_nll else (likelihood.unit * loss).to(loss.dtype)
-
-    def rows(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior."""
-        labels = target if weight is None else samples(target, weight)
-        log_p = self.likelihood.log_prob(target, pred)
-        balance = self.prior.log_evidence(self.likelihood, pred, labels)
-        if self.full_nll or self.prior.counts_labels:
-            balance = balance - self.prior.log_prob(target)
-        return balance - log_p if self.strength == 1 else self.strength * balance - log_p
 
     @property
     def sigma(self) -> Tensor:

@@ -21,10 +21,8 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import unserializable_hook
 
-UPDATES = 10  # of a model, without one of the learned scale, before a warning
+PASSES = 10  # backward passes that add to the learned scale's gradient before a warning
 EVEN = 1.001  # ratio up to which bins have equal widths: edges may be rounded
-
-is_exporting = getattr(torch.compiler, "is_exporting", bool)  # torch 2.6 has none; bool() is False
 
 
 def is_transformed() -> bool:
@@ -129,19 +127,14 @@ def residuals(
 
 
 class LearnedScale:
-    """What keeps the learned scale of a loss right in a user's training loop.
-
-    Its gradient is averaged over ranks, because DDP does so only for parameters of the wrapped
-    module (where a second average changes nothing). A warning is given once if no optimiser
-    updates it, or clears its gradient when that of the model is cleared. Version counters show
-    both without reading from a device.
+    """Training of a learned scale in a user's loop: its gradient is averaged over ranks, because
+    DDP does so only for parameters of the wrapped module (where a second average changes nothing),
+    and a warning is given once if no optimiser has it.
     """
 
     def __init__(self, loss: Any):
         self.averaged: list[int] = []  # ids of the parameters whose gradient is averaged
-        self.seen: tuple = ()  # version and, on the CPU, value of the scale in the last call
-        self.model, self.gradient = (0, 0, 0), 0  # versions of the nearest parameter, and gradients
-        self.updates = 0  # of the model, while the scale had none
+        self.warned = False
         self.average_gradients(loss)
 
     def average_gradients(self, loss: Any) -> None:
@@ -164,7 +157,9 @@ class LearnedScale:
                 self.averaged.append(id(parameter))
 
     def check(self, loss: Any, pred: Tensor) -> None:
-        """Warn if the model of these predictions was updated, and the scale never was."""
+        """Warn if the scale's gradient is never cleared, while that of the model is. Versions count
+        the backward passes since then, without reading from a device.
+        """
         if torch.compiler.is_compiling() or is_transformed() or not pred.requires_grad:
             return
         name, scale = next(iter(loss.likelihood._parameters.items()))
@@ -172,43 +167,32 @@ class LearnedScale:
             return
         if id(scale) not in self.averaged:  # a copy, or a parameter that was replaced
             self.average_gradients(loss)
-        if self.updates > UPDATES or loss.likelihood.attempts:
+        if self.warned or _passes(scale) < PASSES:
             return
-        before, self.seen = self.seen, (scale._version, scale.tolist() if is_readable(scale) else 0)
-        if before and before != self.seen:
-            self.updates = UPDATES + 1  # the scale is updated: nothing to check any more
+        nearest = _nearest_parameter(pred)
+        if nearest is None or 2 * _passes(nearest) >= _passes(scale):
             return
-        leaf = nearest_parameter(pred)
-        model, ours = self.model, self.gradient
-        self.model = id(leaf), leaf._version, _gradient_version(leaf)
-        self.gradient = _gradient_version(scale)
-        if not before or model[0] != id(leaf):
-            return
-        changed = model[1] != leaf._version  # fused optimisers do not count versions
-        cleared = self.model[2] <= model[2] and self.gradient > ours
-        self.updates += cleared or (changed and (self.gradient > ours or is_readable(scale)))
-        if self.updates == UPDATES:
-            self.updates += 1
-            warnings.warn(
-                f"The model was updated {UPDATES} times, the learned {name} of "
-                f"{type(loss).__name__} never: no optimiser has it. Add "
-                f'{{"params": loss.parameters(), "lr": 1e-2}} to the optimiser\'s groups, or use a '
-                f"fixed {name}.",
-                stacklevel=3,
-            )
+        self.warned = True
+        warnings.warn(
+            f"The gradient of the model was cleared, that of the learned {name} of "
+            f"{type(loss).__name__} never: no optimiser has it. Add "
+            f'{{"params": loss.parameters(), "lr": 1e-2}} to the optimiser\'s groups, or use a '
+            f"fixed {name}.",
+            stacklevel=3,
+        )
 
 
-def _gradient_version(parameter: Tensor) -> int:
-    """Return how often a gradient was added to since it was last cleared, -1 without one."""
-    return -1 if not parameter.is_leaf or parameter.grad is None else parameter.grad._version
+def _passes(parameter: Tensor) -> int:
+    """Return how many backward passes added to a gradient since it was cleared, -1 without one."""
+    return -1 if parameter.grad is None else parameter.grad._version
 
 
-def nearest_parameter(pred: Tensor) -> Tensor:
+def _nearest_parameter(pred: Tensor) -> Tensor | None:
     """Return the parameter of the model that is nearest to its predictions."""
     node: Any = pred.grad_fn
     while node is not None and not hasattr(node, "variable"):
         node = next((before for before, _ in node.next_functions if before is not None), None)
-    return pred if node is None else node.variable
+    return None if node is None else node.variable
 
 
 def numbers(values: Any) -> Tensor:

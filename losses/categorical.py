@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .batches import even, normalised, numbers
-from .likelihoods import Likelihood
+from .likelihoods import Likelihood, outputs_and_labels
 from .priors import Prior
 
 
@@ -30,10 +30,9 @@ class Categorical(Likelihood):
         self.classes = classes
 
     def width(self, dims: int) -> int:
-        return self.classes
+        return one_dimension(self.classes, dims)
 
-    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        return _rows(self, pred, target, self.classes)
+    as_rows = outputs_and_labels
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         return functional.log_softmax(pred, -1).gather(-1, target.long())[..., 0]
@@ -107,12 +106,9 @@ class Histogram(Likelihood):
         return len(self.edges) - 1
 
     def width(self, dims: int) -> int:
-        if dims != 1:
-            raise ValueError(f"A histogram needs one-dimensional labels, got {dims} dimensions.")
-        return self.bins
+        return one_dimension(self.bins, dims)
 
-    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        return _rows(self, pred, target, self.bins)
+    as_rows = outputs_and_labels
 
     def index(self, target: Tensor) -> Tensor:
         """(..., 1) labels -> (...) bins; labels beyond the edges go to the first or last bin."""
@@ -175,11 +171,7 @@ class Histogram(Likelihood):
         return torch.logsumexp(pred + log_w, -1) - torch.logsumexp(pred, -1)
 
 
-def _rows(kind: Likelihood, pred: Tensor, target: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    target = target[:, None] if target.ndim == 1 else target
-    if pred.ndim != 2 or pred.shape[-1] != width or target.shape != (pred.shape[0], 1):
-        raise ValueError(
-            f"{type(kind).__name__} expects pred (N, {width}) and target (N, 1), got "
-            f"{tuple(pred.shape)} and {tuple(target.shape)}."
-        )
-    return pred, target
+def one_dimension(width: int, dims: int) -> int:
+    if dims != 1:
+        raise ValueError(f"Classes and bins are one-dimensional labels, got {dims} dimensions.")
+    return width

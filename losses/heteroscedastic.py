@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .likelihoods import Gaussian, Likelihood, Location
+from .likelihoods import Gaussian, Likelihood, Location, outputs_and_labels
 
 if TYPE_CHECKING:
     from .mixture import GaussianMixture
@@ -46,18 +46,7 @@ class Heteroscedastic(Likelihood):
     def unit(self) -> Tensor | float:
         return self.shape.unit
 
-    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        target = target[:, None] if target.ndim == 1 else target
-        if pred.ndim != 2 or target.ndim != 2 or pred.shape[0] != target.shape[0]:
-            expected = "pred (N, 2 D) and target (N, D)"
-        elif pred.shape[1] != 2 * target.shape[1]:
-            expected = f"pred {(len(target), 2 * target.shape[1])}, a mean and r for each number"
-        else:
-            return pred, target
-        raise ValueError(
-            f"Heteroscedastic expects {expected}, got pred {tuple(pred.shape)} and target "
-            f"{tuple(target.shape)}"
-        )
+    as_rows = outputs_and_labels
 
     def mean_and_scale(self, pred: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 2 D) -> (N, D), (N, D)."""

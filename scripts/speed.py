@@ -14,7 +14,7 @@ def speed(cfg: DictConfig) -> None:
 
     from engine import RESULTS
     from engine.runs import provenance, records
-    from engine.speed import losses, training
+    from engine.speed import groups
     from engine.speed.timing import Compare, report
     from engine.tables import pages
 
@@ -22,8 +22,7 @@ def speed(cfg: DictConfig) -> None:
     compare = Compare(cfg.rounds, cfg.budget, cfg.threads)
     files = [Path(cfg.folder) / "speed.json", *([RESULTS / "speed.json"] if cfg.publish else [])]
     for group in cfg.only:
-        measure = getattr(losses if group in ("losses", "synthetic") else training, group)
-        rows = list(measure(cfg[group], compare))
+        rows = list(getattr(groups, group)(cfg[group], compare))
         found = {"rows": rows, "meta": {**provenance.meta(), "threads": cfg.threads}}
         console.print(Markdown(report({group: found})))
         for path in files:  # other groups stay as they are

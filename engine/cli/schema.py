@@ -98,7 +98,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "tabular": {"workers": Count | Literal["auto"]},
     "speed": {
-        "only": list[Literal["losses", "synthetic", "loader", "features", "depth", "bodies"]],
+        "only": list[Literal["losses", "synthetic", "features"]],
         **dict.fromkeys(("rounds", "threads"), Count),
     },
     "prepare_age": {

@@ -35,22 +35,18 @@ class Compare:
         name: str,
         ours: Step,
         against: str,
-        other: Step | float,
+        other: Step,
         times: int = 1,
-        items: int = 1,
         memory: bool = False,
     ) -> Row:
-        """Time `ours`, one call of which does the work of `times` calls of `other`; milliseconds
-        are per item of `items`. `other` may be seconds measured before."""
+        """Time `ours`, one call of which does the work of `times` calls of `other`."""
         turns, end = [], time.perf_counter() + self.budget
         while len(turns) < self.rounds and (not turns or time.perf_counter() < end):
-            a = self.seconds(ours) / times
-            turns.append((a, self.seconds(other) if callable(other) else other))
-        a, b = (1e3 * statistics.median(side) / items for side in zip(*turns, strict=True))
+            turns.append((self.seconds(ours) / times, self.seconds(other)))
+        a, b = (1e3 * statistics.median(side) for side in zip(*turns, strict=True))
         ratio = statistics.median(a / b for a, b in turns)
-        most = peak(ours) / peak(other) if memory and callable(other) else None
-        row = {"name": name, "against": against, "ours_ms": a, "other_ms": b}
-        return {**row, "time": ratio, "memory": most}
+        row = {"name": name, "against": against, "ours_ms": a, "other_ms": b, "time": ratio}
+        return {**row, "memory": peak(ours) / peak(other) if memory else None}
 
     def seconds(self, step: Step) -> float:
         timer = Timer("step()", globals={"step": step}, num_threads=self.threads)

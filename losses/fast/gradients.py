@@ -69,7 +69,7 @@ def gradients(
         given = (x.to(pred.dtype), c.to(pred.dtype)) if near else (x, c)
         mean, *slope = (t.to(pred.dtype) for t in _points(*given, log_w, learned))
     else:
-        mean, *slope = line(x[:, 0].to(pred.dtype), c.to(pred.dtype), v, log_w, learned)[1:]
+        mean, *slope = _line(x[:, 0].to(pred.dtype), c.to(pred.dtype), v, log_w, learned)
         mean = mean[:, None]
     to_pred = (r - loss.strength * mean) * (2 * sigma / len(pred))
     if not learned:
@@ -78,26 +78,23 @@ def gradients(
     return to_pred, {"likelihood.sigma": 2 * sigma * to_sigma}
 
 
-def line(
-    x: Tensor, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool, var: float = 1.0
-) -> list[Tensor]:
-    """f, -sigma^2 df/dx and, if sigma is learned, sigma df/dsigma, (N,) each, of x (N,) in one
-    dimension, for components c, v (K, 1), log_w (K,) and sigma^2 = var.
+def _line(x: Tensor, c: Tensor, v: Tensor | None, log_w: Tensor, learned: bool) -> list[Tensor]:
+    """-sigma^2 df/dx and, if sigma is learned, sigma df/dsigma, (N,) each, of x (N,) in one
+    dimension, for components c, v (K, 1), log_w (K,), in units of sigma.
     """
     r, log_w = x - c, log_w[:, None]  # (K, N)
-    part = None if v is None else var / (v + var)
+    part = None if v is None else 1 / (v + 1)
     pull = r if part is None else r * part
     log_w = log_w if part is None else log_w + part.log() / 2
-    logits = torch.addcmul(log_w, r, pull, value=-0.5 / var)
-    peak = logits.amax(0)
-    share = logits.sub_(peak).exp_()  # in place: at this size memory is time
+    logits = torch.addcmul(log_w, r, pull, value=-0.5)
+    share = logits.sub_(logits.amax(0)).exp_()  # in place: at this size memory is time
     total = share.sum(0)
     slopes = []
     if learned:
-        slope = (pull * pull).mul_(share).sum(0) / var
+        slope = (pull * pull).mul_(share).sum(0)
         slope = slope if part is None else slope + ((1 - part) * share).sum(0)
         slopes = [slope / total]
-    return [total.log() + peak, pull.mul_(share).sum(0) / total, *slopes]
+    return [pull.mul_(share).sum(0) / total, *slopes]
 
 
 def _points(x: Tensor, c: Tensor, log_w: Tensor, learned: bool) -> list[Tensor]:

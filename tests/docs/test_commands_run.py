@@ -17,7 +17,7 @@ from datasets import nyud2
 from engine import CONFIGS, ROOT
 from engine.benchmarks import mini, synthetic, tabular
 from engine.runs.run import composed, run
-from engine.speed import losses as speed
+from engine.speed import groups as speed
 from engine.tables import compare, cost, make, plots, reproduce
 from scripts.diagnose import positional
 from tests.docs import workspace
@@ -48,13 +48,7 @@ SHORT = {
     "run_synthetic": SYNTHETIC,
     "runs": ["outputs=outputs/few"],
     "save_network": [],
-    "speed": [
-        *("rounds=1", "losses.pixels=912", "synthetic.seeds=1", "loader.images=4"),
-        *("loader.side=32", "loader.size=16", "depth.resnet=18", "depth.batch=1", "depth.frames=2"),
-        *("bodies.batch=2", "bodies.components=2", "bodies.image=64", "bodies.people=4"),
-        *("bodies.chunk=2", "features.images=24"),
-    ],
-    "search_losses": ["settings=2", "seeds=[0]"],
+    "speed": ["rounds=1", "losses.pixels=912", "synthetic.seeds=1", "features.images=24"],
     "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0", "trust=[tests]"],
     "tabular": ["folds=2", "trees.rounds=2", "network.iterations=2", "workers=1"],
 }

@@ -2,8 +2,8 @@
 
 import pytest
 
-from losses import fast
-from losses.fast import mean
+from losses import balanced
+from losses.fast import table
 
 SHARE = 16
 
@@ -11,6 +11,6 @@ SHARE = 16
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> int:
     """Divide the sizes at which the fast paths start by 16: a batch prior costs N^2."""
-    for module, name in ((fast, "FEW"), (mean, "FEW"), (fast, "NUMBERS")):
+    for module, name in ((balanced, "SMALL"), (table, "NUMBERS")):
         monkeypatch.setattr(module, name, getattr(module, name) // SHARE)
     return SHARE

@@ -140,6 +140,10 @@ def evaluate_exactly(loss: BalancedLoss, *given) -> list[Tensor]:
     return evaluate(loss, *given, call=lambda *x: definition(loss, *x))
 
 
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 def assert_close(ours, theirs, tolerance: float) -> None:
     """Compare values or lists of them; the tolerance is relative and absolute."""
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)

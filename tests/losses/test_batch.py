@@ -1,11 +1,15 @@
 """The batch prior: its queue and its sub-sampling; several ranks are in test_ranks.py."""
 
 import io
+import math
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from losses import BMC, BalancedLoss, Batch, Gaussian, Laplace
+from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
+from tests.losses.pairs import D64, assert_close, evaluate, evaluate_exactly, generator
 
 
 def column(*values: float) -> torch.Tensor:
@@ -73,3 +77,105 @@ def test_max_atoms_samples_without_replacement():
 def test_labels_get_no_gradient():
     atoms, *_ = Batch().atoms(torch.randn(5, 1).requires_grad_())
     assert not atoms.requires_grad
+
+
+def line(count: int, noise: float, seed: int) -> tuple[Tensor, Tensor]:
+    """x = y + noise: the balanced p(y | x) is N(x, noise^2)."""
+    y, e = torch.randn(2, count, 1, generator=generator(seed), dtype=D64)
+    return y + noise * e, y
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("count", [40, 1100])
+@pytest.mark.parametrize("queue", [0, 9])
+def test_few_atoms_keep_the_own_label(count, weighted, queue, small_limits, monkeypatch):
+    """All labels but one are atoms: only the sample whose label was left out has them all."""
+    x, y = line(count, 0.5, 0)
+    weight = (torch.arange(count) % 4 > 0).to(D64) if weighted else None
+    some = torch.arange(count) if weight is None else weight.nonzero()[:, 0]
+    sigma = torch.tensor(0.5, dtype=D64)
+    loss = BMC(sigma, queue=queue, max_atoms=len(some) + queue - 1)
+    loss.prior.earlier = torch.linspace(-1, 1, queue, dtype=D64)[:, None]
+    ours = loss(x, y, weight)
+    labels = torch.cat([y[some], loss.prior.earlier[:0], torch.linspace(-1, 1, queue)[:, None]])
+    energy = -((x[some] - labels.mT) ** 2) / 2 / sigma**2
+    every = energy.exp().sum(-1, keepdim=True) - energy.exp()  # (N, K): without the k-th
+    index = torch.arange(len(some))
+    every[index, index] += energy.exp()[index, index]
+    rows = 2 * sigma**2 * every.log() + ((x[some] - y[some]) ** 2)
+    assert (rows.mean(0) - ours).abs().min() < 1e-9
+
+
+@pytest.mark.parametrize("count", [3, 1100])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace])
+def test_a_single_label_with_a_weight_is_a_batch_of_one(kind, count):
+    weight = (torch.arange(count) == 1).float()
+    given = torch.zeros(count, 1), torch.linspace(0, 2, count)[:, None], weight
+    with pytest.warns(match="A batch of one label"):
+        assert BalancedLoss(kind(1.0), Batch())(*given) == 0
+    with pytest.warns(match="A batch of one label"):
+        value = BalancedLoss(kind(1.0), Batch()).eval()(*given)
+    assert_close(value, BalancedLoss(kind(1.0), Flat())(*given), 1e-6)
+
+
+def test_a_compiled_batch_prefers_labels_with_a_weight():
+    """Where no number can be read, they are sampled last and leave the queue first."""
+    weight = torch.tensor([0.0] * 60 + [1.0] * 4)
+    pred, target = torch.randn(2, 64, 1, generator=generator())
+    torch.compiler.reset()
+    loss = BMC(1.0, max_atoms=8)
+    compiled = torch.compile(loss, backend="aot_eager")
+    for _ in range(10):
+        assert compiled(pred, target, weight).isfinite()
+    prior = Batch(queue=5)
+    marked = target.where(weight[:, None] > 0, math.nan)
+    torch.vmap(lambda y: prior.atoms(y)[0])(marked[None])
+
+
+@pytest.mark.parametrize("kind", [Gaussian, Laplace, Huber])
+@pytest.mark.parametrize("dims", [1, 3])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_weights_of_zero_cost_no_digits(kind, dims, compiled):
+    """Labels at 1e6, of which most have no weight."""
+    target = (1e6 + 3 * torch.randn(40, dims, generator=generator())).float()
+    pred = target + torch.randn(40, dims, generator=generator(1))
+    weight = (torch.arange(40) % 3 == 0).float()
+    loss = BalancedLoss(
+        kind(1.0, learn_scale=True) if kind is not Gaussian else kind(1, True), Batch()
+    )
+    torch.compiler.reset()
+    call = torch.compile(loss, backend="aot_eager") if compiled else loss
+    single = evaluate(loss.float(), pred, target, weight, call=call)
+    some = weight > 0
+    exact = evaluate_exactly(loss.double(), pred[some].double(), target[some].double())
+    assert_close([single[1][some].double(), single[2].double()], exact[1:], 1e-4)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_loss_fills_the_queue_once(reentrant):
+    plain, kept = BMC(0.8, True, queue=12), BMC(0.8, True, queue=12)
+    for step in range(3):
+        pred, target = torch.randn(2, 5, 1, generator=generator(step))
+        leaf = pred.clone().requires_grad_()
+        checkpoint(kept, leaf, target, use_reentrant=reentrant).backward()
+        expected = evaluate(plain, pred, target)
+        assert_close([leaf.grad], expected[1:2], 1e-6)
+        assert torch.equal(kept.prior.earlier, plain.prior.earlier)
+
+
+def test_a_checkpointed_loss_is_recomputed_from_its_own_queue_or_not_at_all():
+    loss = BMC(0.8, queue=4)
+    loss(*torch.randn(2, 4, 1))
+    leaf = torch.randn(4, 1, requires_grad=True)
+    first = checkpoint(loss, leaf, torch.randn(4, 1), use_reentrant=False)
+    loss(*torch.randn(2, 4, 1))
+    with pytest.raises(RuntimeError, match="queue"):
+        first.backward()
+
+
+def test_an_automatic_scale_can_be_checkpointed():
+    pred, target = torch.randn(2, 6, 1, generator=generator())
+    loss, other = BMC("auto", True), BMC("auto", True)
+    leaf = pred.clone().requires_grad_()
+    checkpoint(loss, leaf, target, use_reentrant=False).backward()
+    assert_close([leaf.grad, loss.likelihood.sigma.grad], evaluate(other, pred, target)[1:], 1e-6)

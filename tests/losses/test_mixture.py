@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from losses import GAI, GaussianMixture
-from tests.losses.pairs import D64, mixture
+from losses import GAI, GaussianMixture, Laplace
+from tests.losses.pairs import D64, generator, mixture
 
 
 def labels(n: int = 3000) -> np.ndarray:
@@ -47,17 +47,6 @@ def test_weighted_fit_is_a_fit_of_repeated_labels():
     for name in weighted:
         # 5e-3: draws hit every count to one in 100,000; EM stops within 1e-3, from other starts
         np.testing.assert_allclose(weighted[name], repeated[name], rtol=5e-3, atol=5e-3)
-
-
-def test_histogram_fit():
-    """A depth histogram: centres, and counts beyond any array of labels."""
-    centers = np.linspace(0.05, 9.95, 100)
-    counts = 1e9 * np.exp(-((centers - 4) ** 2) / 2 / 1.5**2)
-    fit = ordered(GaussianMixture.fit(centers, 1, sample_weight=counts))
-    p = counts / counts.sum()
-    mean = p @ centers
-    assert fit["means"].item() == pytest.approx(mean, rel=1e-3)  # 100,000 draws
-    assert fit["covariances"].item() == pytest.approx(p @ (centers - mean) ** 2, rel=1e-3)
 
 
 def test_seeds():
@@ -134,3 +123,28 @@ def test_state_dict_carries_the_mixture():
     other.load_state_dict(prior.state_dict())
     x = torch.randn(4, 2, dtype=D64)
     assert torch.equal(other.log_prob(x), prior.log_prob(x))
+
+
+def test_full_nll_in_many_dimensions():
+    g = generator()
+    labels = torch.randn(400, 6, generator=g, dtype=D64) @ torch.randn(
+        6, 64, generator=g, dtype=D64
+    )
+    loss = GAI(GaussianMixture.fit(labels, 2), 0.5, full_nll=True)
+    target = labels[:50].float()
+    ours, exact = loss(target, target), loss.double()(target.double(), target.double())
+    assert ours.item() == pytest.approx(exact.item(), abs=1e-3)  # 64 terms of float32 rounding
+
+
+@pytest.mark.parametrize("ratio", [100.0, 3000, 1e6])
+def test_a_mixture_much_wider_than_the_scale(ratio):
+    """The gradient to the scale of a Laplace likelihood, against the asymptotic expansion
+    integral = p + b^2 p'' for a density p that is smooth at the scale b."""
+    prior = GaussianMixture([1.0], [[0.0]], [[[ratio**2]]])
+    laplace = Laplace(1.0, True)
+    pred = ratio * torch.tensor([[-1.5], [2.0], [2.5]])
+    evidence = prior.log_evidence(laplace, pred, pred)
+    (slope,) = torch.autograd.grad(evidence.sum(), laplace.scale)
+    expected = (2 * ((pred / ratio) ** 2 - 1) / ratio**2).sum()
+    # the next term of the expansion is of relative order 1 / ratio^2
+    assert slope.item() == pytest.approx(expected.item(), rel=20 / ratio**2 + 1e-3)

@@ -6,24 +6,18 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import special, stats
 from torch.distributions import MultivariateNormal
-from torch.nn import functional
 
 from losses import (
     BalancedLoss,
-    Batch,
-    Bins,
     Gaussian,
     GaussianMixture,
     Huber,
     WeightedLoss,
 )
-from tests.losses.pairs import CLASSES, D64, EDGES, PAIRS, assert_close, batch, make, mixture
+from tests.losses.pairs import CLASSES, D64, EDGES, PAIRS, batch, make
 
-quick = settings(max_examples=30, deadline=None)
 # float64 on both sides; 1e-9 leaves room for the cancellation in |p|^2 + |y|^2 - 2 p.y
 CLOSE = {"rel": 1e-9, "abs": 1e-9}
 
@@ -121,56 +115,6 @@ def test_pairs(pair, weighted):
     assert loss(pred, target, weight).item() == pytest.approx(
         expected, **(CLOSE if not integrated else {"rel": 1e-7, "abs": 1e-7})
     )
-
-
-finite = st.floats(-20, 20)
-
-
-@st.composite
-def rows_and_labels(draw):
-    n, d = draw(st.integers(2, 7)), draw(st.integers(1, 4))
-    column = st.lists(finite, min_size=n * d, max_size=n * d)
-    pred, target = (torch.tensor(draw(column), dtype=D64).reshape(n, d) for _ in "pt")
-    return pred, target, draw(st.floats(0.3, 8))
-
-
-@quick
-@given(rows_and_labels(), st.integers(1, 4))
-def test_gaussians_in_several_dimensions(sample, components):
-    """BMC is a softmax over the batch, GAI a mixture of wider normals."""
-    pred, target, sigma = sample
-    prior, s = mixture(pred.shape[1], D64, components), torch.tensor(sigma, dtype=D64)
-    eye = s**2 * torch.eye(pred.shape[1], dtype=D64)
-    logits = MultivariateNormal(target, eye).log_prob(pred[:, None])
-    bmc = 2 * s**2 * functional.cross_entropy(logits, torch.arange(len(pred)))
-    each = MultivariateNormal(prior.means, prior.covariances + eye).log_prob(pred[:, None])
-    evidence = torch.logsumexp(prior.weights.log() + each, -1)
-    gai = 2 * s**2 * (evidence - MultivariateNormal(pred, eye).log_prob(target)).mean()
-    # 1e-9: |p|^2 + |y|^2 - 2 p.y cancels; a Cholesky factor against an eigendecomposition
-    assert_close(BalancedLoss(Gaussian(s), Batch())(pred, target), bmc, 1e-9)
-    assert_close(BalancedLoss(Gaussian(s), prior)(pred, target), gai, 1e-9)
-    each = MultivariateNormal(prior.means, prior.covariances).log_prob(pred[:, None])
-    density = torch.logsumexp(prior.weights.log() + each, -1)
-    assert_close(prior.log_prob(pred), density, 1e-9)
-
-
-def test_bins_fit_counts_labels():
-    prior = Bins.fit([0.5, 0.6, 2.5, 0.7], edges=[0, 1, 2, 3])
-    assert prior.centers.tolist() == [0.5, 2.5]  # a bin without a label is no atom
-    assert prior.weights.tolist() == [0.75, 0.25]
-    # LDS: counts (3, 0, 1) by the kernel (1/2, 1, 1/2) of peak one, zeros beyond the ends
-    smoothed = Bins.fit(
-        [0.5, 0.6, 2.5, 0.7], [0, 1, 2, 3], smoothing={"kernel": "triang", "size": 3}
-    )
-    assert smoothed.weights.tolist() == pytest.approx([3 / 6, 2 / 6, 1 / 6])
-    # in whole numbers (1, 0, 2, 0) become (1, 1, 2, 1), as 1/2 + 2/2 is rounded down
-    whole = {"kernel": "triang", "size": 3, "whole": True}
-    rounded = Bins.fit([0.5, 2.5, 2.6], [0, 1, 2, 3, 4], smoothing=whole)
-    assert rounded.weights.tolist() == pytest.approx([1 / 5, 1 / 5, 2 / 5, 1 / 5])
-    # empty bins below are filled, and take no part in the smoothing: (., 2, 1) -> (2.5, 2.5, 2)
-    triangle = {"kernel": "triang", "size": 3}
-    filled = Bins.fit([1.5, 1.6, 2.5], [0, 1, 2, 3], triangle, fill_below=True)
-    assert filled.weights.tolist() == pytest.approx([2.5 / 7, 2.5 / 7, 2 / 7])
 
 
 ERRORS = {

@@ -2,9 +2,28 @@
 
 import pytest
 import torch
+from torch import Tensor
 
-from losses import BalancedLoss, Batch, Flat, Gaussian, GaussianMixture, Product, Subspace
-from tests.losses.pairs import D64, mixture
+from losses import (
+    BalancedLoss,
+    Batch,
+    Flat,
+    Gaussian,
+    GaussianMixture,
+    Heteroscedastic,
+    Huber,
+    Laplace,
+    Product,
+    Subspace,
+)
+from tests.losses.pairs import (
+    D64,
+    assert_close,
+    evaluate,
+    evaluate_exactly,
+    generator,
+    mixture,
+)
 
 
 @pytest.fixture
@@ -76,3 +95,41 @@ def test_bad_input(rows):
         Subspace(mixture(2, D64), torch.ones(4, 2))
     with pytest.raises(ValueError, match="4 dimensions cannot be split into 3 equal blocks"):
         Product([Batch()] * 3).log_evidence(Gaussian(1.0), *rows)
+
+
+def test_blocks_of_a_scale_for_every_sample():
+    pred, target = torch.randn(9, 8, dtype=D64), torch.randn(9, 4, dtype=D64)
+    likelihood = Heteroscedastic(Laplace(torch.tensor(0.8, dtype=D64)))
+    found = Product([Batch(), Batch()]).log_evidence(likelihood, pred, target)
+    expected = sum(
+        Batch().log_evidence(likelihood, pred[:, [*b, *(k + 4 for k in b)]], target[:, b])
+        for b in ([0, 1], [2, 3])
+    )
+    assert_close(found, expected, 1e-12)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [Gaussian([1.0, 1, 1, 2]), Laplace(), Huber(), Heteroscedastic(Gaussian())],
+)
+def test_a_subspace_needs_equal_noise_in_all_directions(likelihood):
+    loss = BalancedLoss(likelihood, Subspace(Batch(), torch.eye(4)))
+    with pytest.raises(ValueError, match="Subspace needs a Gaussian with one sigma"):
+        loss(torch.randn(5, likelihood.width(4)), torch.randn(5, 4))
+
+
+def test_the_basis_of_a_subspace_keeps_its_digits():
+    basis = torch.linalg.qr(torch.randn(4, 2, generator=generator(), dtype=D64)).Q
+    target = 1e6 + 3 * torch.randn(32, 4, generator=generator())
+    pred = target + torch.randn(32, 4, generator=generator(1))
+    assert off_by(BalancedLoss(Gaussian(1.0), Subspace(Batch(), basis)), pred, target) < 1e-4
+    assert torch.equal(Subspace(Batch(), basis).basis, basis)
+
+
+def off_by(loss, pred: Tensor, target: Tensor) -> float:
+    """Largest difference of float32 gradients from float64, relative to the largest gradient."""
+    single = evaluate(loss, pred, target)
+    assert all(x.dtype == torch.float32 for x in single)
+    exact = evaluate_exactly(loss.double(), pred.double(), target.double())
+    pairs = zip(single[1:], exact[1:], strict=True)
+    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)

@@ -14,8 +14,6 @@ def test_the_ratio_is_ours_by_the_alternatives(times: int, ratio: float):
     row = compare("fast", lambda: time.sleep(0.02), "slow", lambda: time.sleep(0.08), times)
     assert ratio / 2 < row["time"] < 2 * ratio  # a busy machine sleeps longer
     assert row["ours_ms"] < row["other_ms"]
-    row = compare("fast", lambda: time.sleep(0.02), "measured before", 20.0, times)
-    assert row["other_ms"] == 20_000
 
 
 def test_the_peak_is_what_lives_at_one_time():

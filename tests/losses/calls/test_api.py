@@ -9,7 +9,6 @@ import warnings
 import pytest
 import torch
 
-import losses
 from losses import (
     BMC,
     BNI,
@@ -24,7 +23,8 @@ from losses import (
     batches,
     priors,
 )
-from losses.batches import UPDATES
+from losses.batches import PASSES
+from losses.fast import table
 from tests.losses.pairs import D64, PAIRS, assert_close, batch, evaluate, learns, make, mixture
 
 BINS = Bins([-1.0, 0, 1], [1.0, 2, 3])
@@ -39,7 +39,7 @@ CLOSE = 1e-10  # float64, added up in another order
 )
 def test_reductions(pair, size, weighted, small_limits, monkeypatch):
     """Also where a table or chunks are used."""
-    monkeypatch.setattr(losses.fast, "NUMBERS", 1 << 14)
+    monkeypatch.setattr(table, "NUMBERS", 1 << 14)
     given = batch(pair, size)
     weight = torch.linspace(0, 1, size, dtype=D64) if weighted else None
     mean, total, each = (
@@ -156,7 +156,7 @@ def train(loss, makers, order: str, accumulate: int = 1) -> list[str]:
 
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        for step in range((UPDATES + 3) * accumulate):
+        for step in range((PASSES + 3) * accumulate):
             if step % accumulate == 0:
                 clear("forward")
             value = loss(torch.tanh(model(x)), y[:, :1])
@@ -215,12 +215,12 @@ def test_a_sigma_that_is_trained_gets_none(name, order, device):
 
     assert train(BMC(learn_sigma=True), [both], order) == []
     assert train(BMC(learn_sigma=True), [of_model, of_loss], order) == []
-    assert train(BMC(learn_sigma=True), [both], order, accumulate=UPDATES + 1) == []
+    assert train(BMC(learn_sigma=True), [both], order, accumulate=PASSES + 1) == []
     assert train(BMC(), [of_model], order) == []
     frozen = BMC(learn_sigma=True)
     frozen.likelihood.sigma.requires_grad_(False)
     assert train(frozen, [of_model], order) == []
     loss = BMC(learn_sigma=True)
     x = torch.randn(8, 1, requires_grad=True)
-    for _ in range(3 * UPDATES):  # nothing is trained
+    for _ in range(3 * PASSES):  # nothing is trained
         loss(2 * x, torch.zeros(8, 1)).backward()

@@ -10,7 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call, grad, hessian, jacrev
 from torch.nn import functional
 
-from losses.fast import FEW
+from losses.balanced import SMALL
 from tests.losses.pairs import (
     D64,
     PAIRS,
@@ -77,7 +77,7 @@ def second(call, inputs: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("pair", FAST)
-@pytest.mark.parametrize("count", [FEW + 100, 3 * FEW])
+@pytest.mark.parametrize("count", [SMALL + 100, 3 * SMALL])
 def test_fast_paths(pair, count, request):
     if " Batch " in pair:
         count //= request.getfixturevalue("small_limits")
@@ -114,7 +114,7 @@ def test_small_batches(pair):
     assert_close(tangent, slope.sum(), CLOSE)
 
 
-@pytest.mark.parametrize("count", [6, 3 * FEW])
+@pytest.mark.parametrize("count", [6, 3 * SMALL])
 def test_compiled_second_derivatives_are_right_or_raise(count):
     loss = make("Gaussian Bins 1", learn=True)
     pred, target = batch("Gaussian Bins 1", count)

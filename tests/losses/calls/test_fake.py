@@ -6,7 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from losses import WeightedLoss
-from losses.fast import FEW
+from losses.balanced import SMALL
 from tests.losses.pairs import PAIRS, batch, make
 
 
@@ -21,7 +21,7 @@ def on_gpu(loss: torch.nn.Module, fake: FakeTensorMode) -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("rows", [64, FEW, 5 * FEW])
+@pytest.mark.parametrize("rows", [64, SMALL, 5 * SMALL])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_nothing_is_read(pair, rows, weighted, request):
     if rows > 64 and "Batch" in pair:

@@ -19,11 +19,9 @@ from losses import (
     Gaussian,
     GaussianMixture,
     Histogram,
-    Laplace,
     WeightedLoss,
 )
-from losses.fast import FEW
-from tests.losses.pairs import D64, PAIRS, assert_close, batch, evaluate, learns, make, mixture
+from tests.losses.pairs import D64, PAIRS, assert_close, batch, evaluate, learns, make
 
 LOW = [torch.float16, torch.bfloat16]
 ERRORS = ["mse", "l1", "huber", "focal_mse", "focal_l1"]
@@ -50,17 +48,6 @@ def test_far_from_the_mass(pair, sigmas):
         # values are differences of energies r^2 / 2 = 1250, which float32 rounds to 1e-4; ten
         # times that. At 1e4 sigma their rounding is as large as the gradient: finite only
         assert_close(single, double, 1e-3)
-
-
-@pytest.mark.parametrize("learn", [False, True])
-@pytest.mark.parametrize("name", ["bins", "mixture", "laplace bins", "laplace mixture"])
-def test_far_predictions_among_many_samples(name, learn):
-    """Some pixels of a depth map are 1e4 sigma away."""
-    prior = mixture(1, torch.float32) if "mixture" in name else Bins(range(10), range(1, 11))
-    loss = BalancedLoss((Laplace if "laplace" in name else Gaussian)(0.5, learn), prior)
-    pred = torch.linspace(-5, 15, FEW + 500)[:, None]
-    pred[::1000] = 5000.0
-    assert all(x.isfinite().all() for x in evaluate(loss, pred, torch.zeros_like(pred)))
 
 
 @pytest.mark.parametrize("dtype", LOW)

@@ -9,19 +9,12 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from losses import (
     BMC,
-    BalancedLoss,
-    Batch,
     Bins,
-    Flat,
-    Gaussian,
     GaussianMixture,
-    Histogram,
-    Laplace,
-    Subspace,
     WeightedLoss,
 )
 from losses.batches import check_numbers
-from tests.losses.pairs import D64, EDGES, PAIRS, batch, make
+from tests.losses.pairs import D64, PAIRS, batch, make
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -76,19 +69,6 @@ def test_where_nothing_is_read_a_bad_label_makes_the_loss_bad(pair, bad):
         check_numbers(target)
 
 
-@pytest.mark.parametrize("likelihood", [Gaussian, Laplace])
-@pytest.mark.parametrize("dims", [1, 3])
-def test_a_sample_of_weight_zero_is_no_label_of_the_batch(likelihood, dims):
-    pred, target = torch.randn(2, 8, dims, dtype=D64)
-    weight = torch.tensor([1.0, 2, 0, 1, 0, 1, 1, 1], dtype=D64)
-    some = weight > 0
-    for queue in (0, 20):
-        loss, other = (BalancedLoss(likelihood(0.8), Batch(queue)) for _ in range(2))
-        for _ in range(2):
-            fewer = other(pred[some], target[some], weight[some])
-            torch.testing.assert_close(loss(pred, target, weight), fewer)
-
-
 def test_vmap_leaves_nothing_batched_in_the_queue():
     losses = [BMC(1.0, queue=8) for _ in range(2)]
     parameters, buffers = stack_module_state(losses)
@@ -100,36 +80,6 @@ def test_vmap_leaves_nothing_batched_in_the_queue():
     assert vmap(one)(parameters, buffers, pred, target).shape == (2,)
     assert losses[0](pred[0], target[0]).isfinite()
     assert len(losses[0].prior.earlier) == 5
-
-
-@pytest.mark.parametrize("edges", [EDGES, torch.tensor([-4.0, -1, 0, 0.5, 4], dtype=D64)])
-def test_no_power_leaves_a_histogram_unchanged(edges):
-    """Also where the prior's bins are not the histogram's, or some are empty."""
-    centers = torch.linspace(-3.9, 3.9, 40, dtype=D64)
-    bins = Bins(centers, (centers < 2).double() * torch.rand(40, dtype=D64), power=0.0)
-    pred = torch.randn(9, len(edges) - 1, dtype=D64)
-    _, target = batch("Histogram Bins 1", 9)
-    histogram = Histogram(edges, soft=0.5)
-    ours, plain = (BalancedLoss(histogram, p)(pred, target) for p in (bins, Flat()))
-    assert torch.equal(ours, plain)
-
-
-def test_a_power_is_of_the_histogram_s_own_bins():
-    edges = torch.tensor([-4.0, 0, 1, 4], dtype=D64)
-    p = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=D64)
-    bins = Bins(torch.tensor([-3.0, -1, 0.5, 2], dtype=D64), p, power=0.5)
-    pred = torch.randn(5, 3, dtype=D64)
-    made = bins.log_evidence(Histogram(edges), pred, pred[:, :1])
-    p_of_bins = torch.tensor([0.3, 0.3, 0.4], dtype=D64)  # two of the four are in one
-    w = (p_of_bins / edges.diff()).sqrt()
-    expected = (pred.softmax(-1) * w).sum(-1).log() - p.sqrt().sum().log()
-    torch.testing.assert_close(made, expected)
-
-
-def test_a_subspace_is_checked_on_its_own_device():
-    basis = torch.eye(4, 2, device="meta")
-    with pytest.raises((NotImplementedError, RuntimeError), match=r"[Mm]eta"):
-        Subspace(Batch(), basis)  # no number there to check, and no mix of devices
 
 
 def test_a_prior_does_not_share_memory_with_what_it_was_made_of():

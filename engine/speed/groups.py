@@ -1,55 +1,25 @@
-"""Speed of the losses against the textbook formulas, and of the batched synthetic benchmark.
+"""Speed of the losses against their definition and plain MSE, of the synthetic benchmark in one
+program, and of cached features. N: samples; D: dimensions."""
 
-The textbook losses are Theorem 1 term by term, times 2 sigma^2. N: samples; D: dimensions.
-"""
-
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
-from torch.distributions import MultivariateNormal
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from engine import CONFIGS
-from engine.speed.timing import Compare, Loss, Row, backward
-from losses import BMC, BNI, GAI, Bins, GaussianMixture, WeightedLoss
+from engine.runs.run import composed, first_stage, run
+from engine.speed.timing import Compare, Row, Step, backward
+from engine.training.fabric import make_fabric
+from engine.training.loop import Loop
+from losses import BMC, BNI, GAI, BalancedLoss, Bins, GaussianMixture, WeightedLoss
 from synthetic.benchmark.methods import METHODS, trained_together
 from synthetic.benchmark.problems import TABLE, Problem, make_splits
 from synthetic.benchmark.program import Runs, Training
-
-
-def broadcast(bins: Bins, sigma: Tensor) -> Loss:
-    """BNI: every sample with every bin, (N, K)."""
-
-    def loss(pred: Tensor, target: Tensor) -> Tensor:
-        balance = bins.weights.log() - (pred - bins.centers).square() / 2 / sigma**2
-        rows = (pred - target).square()[:, 0] / 2 / sigma**2 + torch.logsumexp(balance, -1)
-        return rows.mean() * 2 * sigma.detach() ** 2
-
-    return loss
-
-
-def normal(prior: GaussianMixture | None, sigma: Tensor) -> Loss:
-    """GAI through MultivariateNormal(mu_k, Sigma_k + sigma^2 I), as in the released code; without a
-    prior BMC, as in the paper's pseudo-code: a softmax over MultivariateNormal(pred, sigma^2 I)."""
-
-    def loss(pred: Tensor, target: Tensor) -> Tensor:
-        noise = sigma**2 * torch.eye(pred.shape[-1], device=pred.device)
-        if prior is None:
-            logits = MultivariateNormal(pred[:, None], noise).log_prob(target[None])  # (N, N)
-            value = cross_entropy(logits, torch.arange(len(pred), device=pred.device))
-        else:
-            mixture = MultivariateNormal(prior.means, prior.covariances + noise)
-            balance = torch.logsumexp(mixture.log_prob(pred[:, None]) + prior.weights.log(), -1)
-            if pred.shape[-1] > 1:
-                value = (balance - MultivariateNormal(pred, noise).log_prob(target)).mean()
-            else:
-                value = ((pred - target).square()[:, 0] / 2 / sigma**2 + balance).mean()
-        return value * 2 * sigma.detach() ** 2
-
-    return loss
 
 
 def losses(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
@@ -63,29 +33,35 @@ def losses(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
         root = torch.randn(components, dims, dims, generator=g) / dims**0.5
         covariances = root @ root.mT + 0.1 * torch.eye(dims)
         means = spread * torch.rand(components, dims, generator=g)
-        weights = torch.rand(components, generator=g) + 0.1
-        return GaussianMixture(weights, means, covariances).to(device)
+        return GaussianMixture(torch.rand(components, generator=g) + 0.1, means, covariances)
 
     maps, poses, few = batch(cfg.pixels, 1, 0.7, 10), batch(128, 216, -1, 1), batch(256, 1, 0, 10)
-    bins = Bins(torch.arange(0.05, 10, 0.1), torch.rand(100, generator=g) + 0.05).to(device)
+    bins = Bins(torch.arange(0.05, 10, 0.1), torch.rand(100, generator=g) + 0.05)
     depth, pose, small = mixture(16, 1, 10), mixture(16, 216, 1), mixture(8, 1, 10)
+    many, high, low = f"N = {cfg.pixels:,}, D = 1", "N = 128, D = 216", "N = 256, D = 1"
     for learn in (False, True):
-        sigma = torch.tensor(1.0, device=device, requires_grad=learn)
         bni, bmc = BNI(bins, 1.0, learn), BMC(1.0, learn)
-        many, high, low = f"N = {cfg.pixels:,}", "D = 216, N = 128", "N = 256, D = 1"
-        mvn, plain = "MultivariateNormal", ("plain MSE", mse_loss, few)
-        for name, ours, against, other, data in (
-            (f"BNI 100 bins, {many}", bni, "broadcast", broadcast(bins, sigma), maps),
-            (f"GAI 16 components, {many}", GAI(depth, 1.0, learn), mvn, normal(depth, sigma), maps),
-            (f"GAI 16 components, {high}", GAI(pose, 1.0, learn), mvn, normal(pose, sigma), poses),
-            (f"BMC, {high}", bmc, mvn, normal(None, sigma), poses),
-            (f"GAI 8 components, {low}", GAI(small, 1.0, learn), *plain),
-            (f"BMC, {low}", bmc, *plain),
-            (f"BNI 100 bins, {low}", bni, *plain),
+        for name, loss, data in (
+            (f"BNI 100 bins, {many}", bni, maps),
+            (f"GAI 16 components, {many}", GAI(depth, 1.0, learn), maps),
+            (f"GAI 16 components, {high}", GAI(pose, 1.0, learn), poses),
+            (f"BMC, {high}", bmc, poses),
+            (f"GAI 8 components, {low}", GAI(small, 1.0, learn), few),
+            (f"BMC, {low}", bmc, few),
+            (f"BNI 100 bins, {low}", bni, few),
         ):
-            title = f"{name}, sigma learned" if learn else name
-            steps = backward(ours.to(device), *data), backward(other, *data)
-            yield compare(title, steps[0], against, steps[1], memory=data is maps)
+            title, loss = f"{name}, sigma learned" if learn else name, loss.to(device)
+            others = {"plain MSE": mse_loss}
+            if data is maps:
+                others = {"definition": definition(loss), **others}
+            for against, other in others.items():
+                steps = backward(loss, *data), backward(other, *data)
+                yield compare(title, steps[0], against, steps[1], memory=against == "definition")
+
+
+def definition(loss: BalancedLoss) -> Callable[[Tensor, Tensor], Tensor]:
+    """Theorem 1 term by term."""
+    return lambda pred, target: loss.likelihood.unit * loss.rows(pred, target).mean()
 
 
 def synthetic(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
@@ -110,7 +86,7 @@ def synthetic(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
 
 def single_run(
     make_loss: Callable[[Problem], nn.Module], problem: Problem, training: Training
-) -> Callable[[], None]:
+) -> Step:
     """An epoch of one run with a DataLoader, one nn.Linear and one optimiser."""
     data = make_splits(problem, 0, training.samples, training.held_out)["train"]
     loader = DataLoader(TensorDataset(data.x, data.y, 1 / data.density), training.batch, True)
@@ -125,3 +101,29 @@ def single_run(
             optimizer.step()
 
     return epoch
+
+
+def features(cfg: DictConfig, compare: Compare) -> Iterator[Row]:
+    """An epoch of stage 2 on cached features against one through the frozen backbone."""
+    own = composed("train", [*cfg.overrides, f"trainer.epoch_size={cfg.images}"])
+    stage1 = first_stage(own)
+    if stage1 is None or own.features.mode != "cached":
+        raise SystemExit("overrides: expected a stage-2 experiment and a preset that caches.")
+    backbone = Path(run(stage1)["folder"]) / "checkpoints" / "best.pt"
+
+    def epoch(mode: str, folder: Path) -> Step:
+        changed = own.copy()
+        with open_dict(changed):
+            changed.log.every = 10**9
+            changed.features = own.features if mode == "cached" else {"mode": "none"}
+        loop = Loop(make_fabric(changed), changed, folder / mode, backbone)
+
+        def step() -> None:
+            loop.train_epoch()
+            loop.epoch, loop.step = loop.epoch + 1, 0
+
+        return step
+
+    with tempfile.TemporaryDirectory() as folder:
+        ours, other = (epoch(mode, Path(folder)) for mode in ("cached", "none"))
+        yield compare(f"stage-2 epoch of {cfg.images} images", ours, "through the backbone", other)
