@@ -25,10 +25,8 @@ from engine.features import cache as features
 from engine.processes.parent import end_unless
 from engine.runs import checkpoint, records
 from engine.runs.provenance import meta
-from engine.training import build
-from engine.training.batches import Keyed, evaluation_loader, loader, order, seed_all
-from engine.training.batches import generator_states as states
-from engine.training.batches import restore_generators as restore
+from engine.training import batches, build
+from engine.training.batches import Keyed, evaluation_loader, loader, seed_all
 from engine.training.divergence import DivergenceCheck
 from engine.training.log import Log, service
 
@@ -78,7 +76,7 @@ class Loop:
         train, self.images = splits["train"], splits["test"]
         self.removed = getattr(train, "ranges", [])  # of labels, by a protocol
         self.labels, self.about = train.labels, getattr(train, "about", "")
-        self.order = order(cfg, len(train), rank, world)  # refuses too few samples
+        self.order = batches.order(cfg, len(train), rank, world)  # refuses too few samples
         counts = getattr(train, "label_counts", None)
         self.task: Any = build.task(cfg, self.labels, backbone, counts)
         if trainer.sync_batchnorm:
@@ -197,46 +195,47 @@ class Loop:
         last = self.cfg.select.which == "last" or "val" not in self.evaluations
         if last or (score is not None and (best is None or sign * score < sign * best)):
             self.best = {"score": score, "epoch": self.epoch}
-            state = {k: v for k, v in self.task.state_dict().items() if k not in self.constant}
-            content = {"run": self.run, "task": state, **self.best}
-            if self.fabric.is_global_zero:
-                checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
+            self.write("best.pt", self.best)
 
     def save(self) -> None:
         """Write last.pt: everything that the rest of the run depends on."""
         now = time.perf_counter()
         self.seconds, self.clock = self.seconds + now - self.clock, now
         content = {
-            "run": self.run,
-            "task": {k: v for k, v in self.task.state_dict().items() if k not in self.constant},
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.fabric.strategy.precision.state_dict(),
-            "random": states(self.fabric),
+            "random": batches.generator_states(self.fabric),
             "position": {"epoch": self.epoch, "step": self.step},
             "best": self.best,
             "seconds": self.seconds,
         }
-        if self.fabric.is_global_zero:
-            checkpoint.write(self.folder / "checkpoints" / "last.pt", content)
+        self.write("last.pt", content)
         self.fabric.barrier()
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """Write a checkpoint with the task's state, without tensors that cannot change."""
+        state = {k: v for k, v in self.task.state_dict().items() if k not in self.constant}
+        if self.fabric.is_global_zero:
+            path = self.folder / "checkpoints" / name
+            checkpoint.write(path, {"run": self.run, "task": state, **content})
 
     def resume(self) -> None:
         """Resume from last.pt (resume=auto) or a given checkpoint, or start (resume=never)."""
-        folder, rank = self.folder / "checkpoints", self.fabric.global_rank
+        rank, resume = self.fabric.global_rank, self.cfg.resume
         remote = service(self.cfg, self.folder) if self.cfg.log.service and rank == 0 else None
-        last, best = folder / "last.pt", folder / "best.pt"
-        given = self.cfg.resume not in ("auto", "never") and not last.exists()
-        path = Path(self.cfg.resume) if given else last
-        if self.cfg.resume == "never" or not (given or last.exists()):
+        best, last = (self.folder / "checkpoints" / name for name in ("best.pt", "last.pt"))
+        given = resume not in ("auto", "never") and not last.exists()
+        if resume == "never" or not (given or last.exists()):
             self.log = Log(self.folder, rank == 0, service=remote)
             return
+        path = Path(resume) if given else last
         content = checkpoint.read(path, None if given else self.run)
         build.read_state(self.task, content["task"], path)
         self.optimizer.load_state_dict(content["optimizer"])
         self.scheduler.load_state_dict(content["scheduler"])
         self.fabric.strategy.precision.load_state_dict(content["scaler"])
-        restore(content["random"][rank % len(content["random"])])
+        batches.restore_generators(content["random"][rank % len(content["random"])])
         self.epoch, self.step = content["position"]["epoch"], content["position"]["step"]
         self.best, self.seconds = content["best"], content["seconds"]
         if given:  # the best epoch of another run; ours starts here

@@ -103,11 +103,10 @@ def test_compiled_features_are_those_of_the_model(
     assert shapes == [10] * 4  # of 48 images; the last batch has another shape
 
 
-@pytest.mark.parametrize("resident", [True, False])
-def test_each_epoch_reads_its_view(resident: bool, tmp_path: Path):
+def test_each_epoch_reads_its_view(tmp_path: Path):
     np.save(tmp_path / "features.npy", np.arange(2 * 5 * 3.0).reshape(2, 5, 3))
     np.save(tmp_path / "target.npy", np.arange(2.0)[:, None, None] * 10 + np.arange(5.0)[:, None])
-    table, part = FeatureTable(tmp_path, None, resident), FeatureTable(tmp_path, [4, 1], resident)
+    table, part = FeatureTable(tmp_path), FeatureTable(tmp_path, [4, 1])
     assert (len(table), len(part)) == (5, 2)
     for epoch in (0, 1, 2):
         view = epoch % 2
