@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from datasets import nyud2
 from engine.benchmarks.depth import Maps, plot
@@ -90,18 +91,6 @@ def test_priors_and_weights_are_fitted_to_the_counted_pixels(rooms: Path, tmp_pa
     assert mean == pytest.approx(1, rel=1e-5)
 
 
-def test_cached_and_uncached_maps_give_the_same_head(rooms: Path, tmp_path: Path):
-    plain = ("dataset.augment=false", "optim.optimizer.lr=0.01")
-    uncached = run(depth_config(rooms, tmp_path, "nyud2/bni", "features=none", *plain))
-    settings = ("features=cached", "features.views=1", "features.augment=false", *plain)
-    cached = run(depth_config(rooms, tmp_path, "nyud2/bni", *settings))
-    known = {key: value for key, value in uncached["metrics"].items() if value is not None}
-    assert len(known) > 20
-    for key, value in known.items():
-        # 1e-3: the table is float16 in the preset, float32 here; only the order of sums differs
-        assert cached["metrics"][key] == pytest.approx(value, rel=1e-3), key
-
-
 def test_held_out_scenes_share_the_feature_table(
     rooms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -159,7 +148,8 @@ def test_evaluation_memory_does_not_grow_with_the_test_set():
 
 
 def test_evaluation_equals_the_report_on_all_pixels(rooms: Path, tmp_path: Path):
-    done = run(depth_config(rooms, tmp_path, "nyud2/bni"))
+    done = run(depth_config(rooms, tmp_path, "nyud2/bni", "log.figures=true"))
+    assert EventAccumulator(done["folder"]).Reload().Tags()["images"] == ["samples"]
     cfg, task, _ = finished_run(Path(done["folder"]), trust=["tests"])
     items = [build.dataset(cfg, "test")[i] for i in range(3)]
     stacked = torch.utils.data.default_collate(items)
@@ -184,9 +174,3 @@ def test_figures_of_finished_runs(rooms: Path, tmp_path: Path):
     assert rmse.shape == (100,)
     assert len(depths) == 3
     assert plot(cfg, {"GAI": runs["GAI"]}, tmp_path) == []
-
-
-def test_maps_are_logged_to_tensorboard(rooms: Path, tmp_path: Path):
-    done = run(depth_config(rooms, tmp_path, "nyud2/vanilla", "log.figures=true"))
-    events = list(Path(done["folder"]).glob("events.*"))
-    assert sum(path.stat().st_size for path in events) > 20_000  # images, not scalars alone
