@@ -109,11 +109,9 @@ def _key(cfg: DictConfig, model: Any, backbone: Path | None) -> str:
         "precision": str(cfg.trainer.precision),
     }
     if backbone is None:  # frozen from the start: hash the weights and the shape of the features
-        digest = hashlib.sha256(repr(getattr(model, "shapes", None)).encode())
-        state = model.state_dict()
-        for key in sorted(model.constant_keys()):
-            digest.update(np.ascontiguousarray(state[key].cpu().numpy()).tobytes())
-        about["frozen"] = digest.hexdigest()
+        state, keys = model.state_dict(), sorted(model.constant_keys())
+        weights = b"".join(state[key].cpu().numpy().tobytes() for key in keys)
+        about["frozen"] = hashlib.sha256(weights).hexdigest(), repr(getattr(model, "shapes", None))
     return identity.digest(about)[:12]
 
 

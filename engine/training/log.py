@@ -61,6 +61,11 @@ class Log:
             with contextlib.suppress(OSError), self.path.open("a") as file:
                 file.write(f"{line}\n")
 
+    def show_progress(self, done: int, total: int, shown: bool) -> None:
+        """Start the progress bar, if it is wanted and there is a terminal."""
+        hidden: Any = {"disable": None if shown and self.active else True}
+        self.bar = tqdm(initial=done, total=total, unit="step", dynamic_ncols=True, **hidden)
+
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         for logger in (self.board, self.service):
             if logger is not None and values:

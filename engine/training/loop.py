@@ -18,7 +18,6 @@ import torch
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 from torch import nn
-from tqdm import tqdm
 
 from engine.evaluation.evaluate import evaluate, write_results
 from engine.features import cache as features
@@ -86,7 +85,7 @@ class Loop:
         workers, pin = trainer.workers, fabric.device.type == "cuda"
         if self.task.cached:
             splits = dict(features.tables(fabric, cfg, self.task.model, splits, backbone))
-            workers = 0  # a table in memory is faster than any worker
+            workers = 0  # reading a table is faster than any worker
         else:
             splits["train"] = Keyed(train, cfg.seed)
         splits["train"].together = self.task.views
@@ -113,10 +112,7 @@ class Loop:
     def train(self) -> None:
         """Train the remaining epochs: save after each, validate every few."""
         epochs, select = self.cfg.trainer.epochs, self.cfg.select
-        shown = self.cfg.log.progress and self.log.active
-        hidden: Any = {"disable": None if shown else True}  # None: tqdm checks for a terminal
-        total, done = epochs * self.order.steps, self.steps_done
-        self.log.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, **hidden)
+        self.log.show_progress(self.steps_done, epochs * self.order.steps, self.cfg.log.progress)
         self.clock = time.perf_counter()
         if epochs == 0 or (self.best["epoch"] is None and self.epoch >= epochs):
             self.save_if_best(0.0)  # a released model or a given checkpoint, without training

@@ -44,7 +44,6 @@ class MeshRecovery(Regression):
             exceeds that of the labels by this factor.
         warmup: epochs without that check, for a network that starts from another task's weights.
         collapse: stop when sigma falls below this.
-        weights: not supported; always None.
         cached: the inputs are features, so only the head runs.
     """
 
@@ -61,10 +60,9 @@ class MeshRecovery(Regression):
         overshoot: float,
         warmup: int,
         collapse: float,
-        weights: None = None,
         cached: bool = False,
     ):
-        super().__init__(model, loss, weights, cached)
+        super().__init__(model, loss, cached=cached)
         self.body, self.counting, self.scale = body, terms, dict(scale)
         self.overshoot, self.warmup, self.collapse = overshoot, warmup, collapse
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))  # finished
@@ -86,8 +84,7 @@ class MeshRecovery(Regression):
 
     def predict(self, batch: dict) -> Tensor:
         """(N, 229)."""
-        made = (self.model.head if self.cached else self.model)(batch["input"])
-        return torch.cat([part.flatten(1).float() for part in made], 1)
+        return torch.cat([part.flatten(1).float() for part in self.run(batch["input"])], 1)
 
     def unweighted(self, pred: Tensor, batch: dict, watch: bool = False) -> dict[str, Tensor]:
         """Terms before their weights: (N, 229) -> {name: scalar}.
