@@ -11,6 +11,7 @@ A loader gets keys (epoch, index), and the randomness of an item (its augmentati
 """
 
 import gc
+import io
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -149,10 +150,13 @@ def seed_all(*key: int, gpus: bool = True) -> None:
 
 def generator_states(fabric: Fabric) -> list[dict[str, Any]]:
     """Return the state of every rank's generators, as tensors and plain containers."""
-    states = [_generator_state(gpus=torch.cuda.is_available())] * fabric.world_size
-    if fabric.world_size > 1:
-        torch.distributed.all_gather_object(states, states[0])
-    return states
+    state = _generator_state(gpus=torch.cuda.is_available())
+    if fabric.world_size == 1:
+        return [state]
+    buffer, gathered = io.BytesIO(), [b""] * fabric.world_size
+    torch.save(state, buffer)
+    torch.distributed.all_gather_object(gathered, buffer.getvalue())
+    return [torch.load(io.BytesIO(data), weights_only=True) for data in gathered]
 
 
 def _generator_state(gpus: bool) -> dict[str, Any]:

@@ -48,14 +48,18 @@ class DivergenceCheck:
             return
         epoch, step = divmod(int(bad), self.steps)
         seen, loss, batch, _ = self.last
-        inputs = int((~batch["input"].isfinite()).sum())
-        terms = {"loss": float(loss), **self.terms(), "inputs_not_finite": inputs}
+        terms = {"loss": float(loss), **self.terms()}
         listed = ", ".join(f"{key}={value:.6g}" for key, value in terms.items())
         later = "" if seen == bad else f" ({seen - int(bad)} steps later)"
-        advice = "Check the images, or the backbone of cached features." if inputs else LOWER
-        raise FloatingPointError(
-            f"the loss is not finite in epoch {epoch}, step {step}{later}: {listed}. {advice}"
-        )
+        problem = f"the loss is not finite in epoch {epoch}, step {step}{later}: {listed}."
+        finite = batch["input"].flatten(1).isfinite().all(1)
+        if not finite.all():
+            samples = batch["meta"]["index"][~finite].tolist()[:5]
+            raise ValueError(
+                f"{problem} The inputs of training samples {samples} are not finite; check those "
+                "images, or the backbone of cached features."
+            )
+        raise FloatingPointError(f"{problem} {LOWER}")
 
     def check(self, epoch: int, step: int) -> None:
         """Raise if a loss or a parameter is not finite; called before anything is saved."""

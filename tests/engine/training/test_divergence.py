@@ -5,9 +5,11 @@ logged and before a checkpoint is written; the tests make a CPU do the same.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 from engine.runs.run import run
 from engine.training.divergence import DivergenceCheck
@@ -74,6 +76,16 @@ def test_the_first_bad_step_is_named(
     with pytest.raises(FloatingPointError, match=rf"{message}: loss=.*pred_min=.*pred_max=.*lr"):
         run(tiny(faces, tmp_path, *settings))
     assert saved == steps
+
+
+def test_inputs_that_are_not_finite_are_named():
+    """The data are wrong, the run has not diverged."""
+    task = SimpleNamespace(terms=lambda batch, pred: {})
+    check = DivergenceCheck(Fabric(accelerator="cpu", devices=1), task, STEPS)
+    batch = {"input": torch.ones(3, 2, 2), "meta": {"index": torch.tensor([7, 8, 9])}}
+    batch["input"][1, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"step 2: loss=nan. The inputs of .*samples \[8\]"):
+        check.record(2, torch.tensor(torch.nan), batch, torch.ones(3, 1))
 
 
 @pytest.mark.parametrize("every", [0, 2])
