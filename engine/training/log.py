@@ -57,14 +57,9 @@ class Log:
         """Print a message and append it to train.log; a full disk does not stop the run."""
         if self.active:
             line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}"
-            print_message(line)
+            tqdm.write(line, file=sys.stderr)
             with contextlib.suppress(OSError), self.path.open("a") as file:
                 file.write(f"{line}\n")
-
-    def show_progress(self, done: int, total: int, shown: bool) -> None:
-        """Start the progress bar, if it is wanted and there is a terminal."""
-        hidden: Any = {"disable": None if shown and self.active else True}
-        self.bar = tqdm(initial=done, total=total, unit="step", dynamic_ncols=True, **hidden)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         for logger in (self.board, self.service):

@@ -18,6 +18,7 @@ import torch
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 from torch import nn
+from tqdm import tqdm
 
 from engine.evaluation.evaluate import evaluate, write_results
 from engine.features import cache as features
@@ -88,7 +89,8 @@ class Loop:
             workers = 0  # reading a table is faster than any worker
         else:
             splits["train"] = Keyed(train, cfg.seed)
-        splits["train"].together = self.task.views
+        views = [getattr(r, "views", 1) for r in self.task.regularizers.values()]
+        splits["train"].together = max(views, default=1)  # augmented views of a sample in a batch
         self.loader = loader(splits.pop("train"), self.order, workers, pin)
         how = (trainer.eval_batch_size, workers, pin, rank, world)
         self.evaluations = {k: evaluation_loader(split, *how) for k, split in splits.items()}
@@ -112,7 +114,9 @@ class Loop:
     def train(self) -> None:
         """Train the remaining epochs: save after each, validate every few."""
         epochs, select = self.cfg.trainer.epochs, self.cfg.select
-        self.log.show_progress(self.steps_done, epochs * self.order.steps, self.cfg.log.progress)
+        total, shown = epochs * self.order.steps, self.cfg.log.progress and self.log.active
+        how: Any = {"unit": "step", "dynamic_ncols": True, "disable": None if shown else True}
+        self.log.bar = tqdm(total=total, initial=self.steps_done, **how)
         self.clock = time.perf_counter()
         if epochs == 0 or (self.best["epoch"] is None and self.epoch >= epochs):
             self.save_if_best(0.0)  # a released model or a given checkpoint, without training
@@ -191,13 +195,18 @@ class Loop:
         last = self.cfg.select.which == "last" or "val" not in self.evaluations
         if last or (score is not None and (best is None or sign * score < sign * best)):
             self.best = {"score": score, "epoch": self.epoch}
-            self.write("best.pt", self.best)
+            state = {k: v for k, v in self.task.state_dict().items() if k not in self.constant}
+            content = {"run": self.run, "task": state, **self.best}
+            if self.fabric.is_global_zero:
+                checkpoint.write(self.folder / "checkpoints" / "best.pt", content)
 
     def save(self) -> None:
         """Write last.pt: everything that the rest of the run depends on."""
         now = time.perf_counter()
         self.seconds, self.clock = self.seconds + now - self.clock, now
         content = {
+            "run": self.run,
+            "task": {k: v for k, v in self.task.state_dict().items() if k not in self.constant},
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.fabric.strategy.precision.state_dict(),
@@ -206,15 +215,9 @@ class Loop:
             "best": self.best,
             "seconds": self.seconds,
         }
-        self.write("last.pt", content)
-        self.fabric.barrier()
-
-    def write(self, name: str, content: dict[str, Any]) -> None:
-        """Write a checkpoint with the task's state, without tensors that cannot change."""
-        state = {k: v for k, v in self.task.state_dict().items() if k not in self.constant}
         if self.fabric.is_global_zero:
-            path = self.folder / "checkpoints" / name
-            checkpoint.write(path, {"run": self.run, "task": state, **content})
+            checkpoint.write(self.folder / "checkpoints" / "last.pt", content)
+        self.fabric.barrier()
 
     def resume(self) -> None:
         """Resume from last.pt (resume=auto) or a given checkpoint, or start (resume=never)."""

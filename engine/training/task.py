@@ -53,26 +53,23 @@ class Regression(nn.Module):
         self.regularizers = nn.ModuleDict(regularizers)
         self.regularizer_terms: dict[str, Tensor] = {}  # of the last batch
 
-    @property
-    def views(self) -> int:
-        """Augmented views of each sample that a training batch holds."""
-        return max((getattr(r, "views", 1) for r in self.regularizers.values()), default=1)
-
     def select(self, batch: dict) -> dict:
         """Return a training batch, still on the host, with what `forward` needs."""
         return batch
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
         """Return the mean loss of a training batch and the raw predictions (N, W)."""
+        run = self.model.head if self.cached else self.model
         with_target = self.smooths_in_head or not self.cached
         given = (batch["input"], batch["target"]) if with_target else (batch["input"],)
         features, target = None, self.samples(batch["target"], batch)
         if self.regularizers:
-            pred, features = self.run(*given, with_features=True)
+            pred, features = run(*given, with_features=True)
         else:
-            pred = self.run(*given)
+            pred = run(*given)
         pred = self.samples(pred, batch)
-        loss = self.loss(pred, target, weight=self.weight(batch, target))
+        weight = None if self.weights is None else self.weights[self.weight_of(batch, target)]
+        loss = self.loss(pred, target, weight=weight)
         if features is not None:
             features, point = self.samples(features, batch).float(), self.decode(pred)
             with torch.autocast(pred.device.type, enabled=False):  # regularisers need float32
@@ -82,18 +79,13 @@ class Regression(nn.Module):
                     loss = loss + term
         return loss, pred
 
-    @property
-    def run(self) -> Any:
-        """The model, or its head if the inputs are features."""
-        return self.model.head if self.cached else self.model
-
     def samples(self, x: Tensor, batch: dict) -> Tensor:
         """Return the samples of x that count, (N, ...)."""
         return x
 
-    def weight(self, batch: dict, target: Tensor) -> Tensor | None:
-        """Return the weights (N,) of the samples, if there are any."""
-        return None if self.weights is None else self.weights[batch["meta"]["index"]]
+    def weight_of(self, batch: dict, target: Tensor) -> Tensor:
+        """Return which of the weights each sample has, (N,)."""
+        return batch["meta"]["index"]
 
     def decode(self, pred: Tensor) -> Tensor:
         """(N, W) -> (N, D) point predictions; without a likelihood, the predictions themselves."""
@@ -102,7 +94,7 @@ class Regression(nn.Module):
 
     def predict(self, batch: dict) -> Tensor:
         """Return (N, D) point predictions."""
-        return self.decode(self.run(batch["input"]))
+        return self.decode((self.model.head if self.cached else self.model)(batch["input"]))
 
     @torch.no_grad()
     def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
@@ -185,15 +177,13 @@ class Dense(Regression):
         pixels = batch["pixels"] if "pixels" in batch else self.select(batch)["pixels"]
         return x.permute(0, 2, 3, 1).flatten(0, 2)[pixels]
 
-    def weight(self, batch: dict, target: Tensor) -> Tensor | None:
-        if self.weights is None:
-            return None
+    def weight_of(self, batch: dict, target: Tensor) -> Tensor:
         bins = (target[:, 0].float() * self.bins_per_unit).long()
-        return self.weights[bins.clamp(max=len(self.weights) - 1)]
+        return bins.clamp(max=len(self.weights) - 1)  # pyright: ignore[reportArgumentType]
 
     def predict(self, batch: dict) -> Tensor:
         """Return (N, 1, H, W) point predictions, resized bilinearly to the target's size."""
-        pred = self.run(batch["input"])
+        pred = (self.model.head if self.cached else self.model)(batch["input"])
         n, width, *size = pred.shape
         pixels = pred.float().permute(0, 2, 3, 1).reshape(-1, width)
         maps = self.decode(pixels).reshape(n, 1, *size)

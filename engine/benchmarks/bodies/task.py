@@ -84,7 +84,8 @@ class MeshRecovery(Regression):
 
     def predict(self, batch: dict) -> Tensor:
         """(N, 229)."""
-        return torch.cat([part.flatten(1).float() for part in self.run(batch["input"])], 1)
+        made = (self.model.head if self.cached else self.model)(batch["input"])
+        return torch.cat([part.flatten(1).float() for part in made], 1)
 
     def unweighted(self, pred: Tensor, batch: dict, watch: bool = False) -> dict[str, Tensor]:
         """Terms before their weights: (N, 229) -> {name: scalar}.
