@@ -169,7 +169,7 @@ def extract(
         arrays = _shard(fabric, model, compiled, dataset, shards[path], cfg)
         finite = np.isfinite(arrays["features"]).reshape(len(shards[path]), -1).all(1)
         if not finite.all():
-            bad = [index for (_, index), ok in zip(shards[path], finite, strict=True) if not ok]
+            bad = np.array(shards[path])[~finite, 1].tolist()
             raise ValueError(
                 f"{folder}: the features of images {bad[:5]} are not finite as "
                 f"{cfg.features.dtype}; the backbone has diverged, or needs float32."

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning_fabric.loggers import TensorBoardLogger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
