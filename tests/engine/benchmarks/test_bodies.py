@@ -103,13 +103,14 @@ def test_fits_are_judged_with_their_shape_and_trained_with_a_plausible_one(
 
 def test_divergence_is_an_error(bodies: Path, batch: dict):
     """Except in the first epochs, which a resumed run continues to count."""
-    bmc, resumed = (task(bodies, "bmc", "choose=null", "task.warmup=1") for _ in range(2))
+    changes = ("choose=null", "task.warmup=1", "task.overshoot=2")
+    bmc, resumed = (task(bodies, "bmc", *changes) for _ in range(2))
     bmc(batch)
     bmc.spread += torch.tensor([50.0, 10.0])
     bmc.end_epoch()
     assert not bmc.spread.any()
     resumed.load_state_dict(bmc.state_dict())
-    resumed.overshoot, prior = 2.0, resumed.loss.prior
+    prior = resumed.loss.prior
     for resumed.loss.prior, advice in ((prior, "Lower loss.strength"), (Flat(), "Lower optim")):
         resumed.spread += torch.tensor([50.0, 10.0])
         with pytest.raises(FloatingPointError, match=rf"overshoot: .* 5\.00 times.*\. {advice}"):

@@ -41,10 +41,11 @@ def test_cached_and_uncached_give_the_same_head(
         assert model == {"model.linear.weight", "model.linear.bias"}
     for key, value in one.items():
         torch.testing.assert_close(other[key], value, rtol=0, atol=1e-4)
-    for key, value in runs[0]["metrics"].items():
-        if value is not None:
-            # 1e-3: the table of maps is float16
-            assert runs[1]["metrics"][key] == pytest.approx(value, rel=1e-3), key
+    known = {key: value for key, value in runs[0]["metrics"].items() if value is not None}
+    assert len(known) > (20 if make is depth_config else 0)
+    for key, value in known.items():
+        # 1e-3: the table of maps is float16
+        assert runs[1]["metrics"][key] == pytest.approx(value, rel=1e-3), key
 
 
 def test_extraction_resumes_from_its_shards(
