@@ -54,43 +54,11 @@ def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     train = np.asarray(build.dataset(run, "train").labels, dtype=float).ravel()
     test = predictions(runs[baseline][0])[1]
     with mpl.rc_context(STYLE):
-        labels = Figure((6, 2.4))
-        label_histograms(train, test, label, labels.subplots())
-        figures = {"labels": labels, "predictions": _panels(runs, label)}
+        figures = {"labels": Figure((6, 2.4)), "predictions": predicted_and_true(runs, label)}
+        label_histograms(train, test, label, figures["labels"].subplots())
         if len(runs) > 1:
-            figures["gain"] = _gains(runs, baseline, train, test, label)
+            figures["gain"] = gains(runs, baseline, train, test, label)
     return save(figures, folder, cfg.name)
-
-
-def _gains(runs: Runs, baseline: str, train: NDArray, test: NDArray, label: Label) -> Figure:
-    """One panel for each row but the baseline, over the range of the test labels."""
-    others = [row for row in runs if row != baseline]
-    figure = Figure((6, 1.15 * len(others) + 0.5))
-    axes = figure.subplots(len(others), sharex=True, sharey=True, squeeze=False)[:, 0]
-    errors = {row: error_per_label(runs[row], label) for row in runs}
-    for row, ax in zip(others, axes, strict=True):
-        gain_per_label(row, errors[baseline] - errors[row], train, label, ax)
-    ends = label.bins(test.min()) - label.step, label.bins(test.max()) + label.step
-    axes[-1].set(xlabel=label.title, xlim=ends)
-    unit = f" ({label.unit})" if label.unit else ""
-    figure.supylabel(f"gain in bMAE over {baseline}{unit}", fontsize=9)
-    figure.tight_layout(h_pad=0.4)
-    return figure
-
-
-def _panels(runs: Runs, label: Label) -> Figure:
-    """One panel for each row, from its first seed."""
-    lines = -(-len(runs) // PANEL_COLUMNS)
-    figure = Figure((7.2, 2.0 * lines))
-    axes = figure.subplots(lines, PANEL_COLUMNS, sharex=True, sharey=True)
-    for ax in axes.flat[len(runs) :]:
-        ax.set_axis_off()
-    for row, ax in zip(runs, axes.flat, strict=False):
-        predicted_and_true(row, *predictions(runs[row][0]), label, ax)
-    figure.supxlabel(f"true {label.title}", fontsize=9)
-    figure.supylabel(f"predicted {label.title}", fontsize=9)
-    figure.tight_layout()
-    return figure
 
 
 def label_histograms(train: NDArray, test: NDArray, label: Label, ax: Axes) -> Axes:
@@ -104,37 +72,50 @@ def label_histograms(train: NDArray, test: NDArray, label: Label, ax: Axes) -> A
     return ax
 
 
-def gain_per_label(row: str, gain: pd.Series, train: NDArray, label: Label, ax: Axes) -> Axes:
-    """Bars of the gain (up) or loss (down) at each label, over the training histogram."""
-    behind = axis_behind(ax)
+def gains(runs: Runs, baseline: str, train: NDArray, test: NDArray, label: Label) -> Figure:
+    """Bars of the gain (up) or loss (down) at each label, over the training histogram; one panel
+    for each row but the baseline."""
+    others = [row for row in runs if row != baseline]
+    figure = Figure((6, 1.15 * len(others) + 0.5))
+    axes = figure.subplots(len(others), sharex=True, sharey=True, squeeze=False)[:, 0]
+    errors = {row: error_per_label(runs[row], label) for row in runs}
     bins, counts = np.unique(label.bins(train), return_counts=True)
-    behind.fill_between(bins, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
-    behind.set(yticks=[], ylim=(0, counts.max() * 1.05))
-    behind.spines["left"].set_visible(False)
-    ax.bar(gain.index, gain, width=0.9 * label.step, color=colour(row))
-    ax.axhline(0, color="black", linewidth=0.6)
-    ax.set_title(row, loc="left", weight="bold", fontsize="medium", pad=2)
-    return ax
+    for row, ax in zip(others, axes, strict=True):
+        behind, gain = axis_behind(ax), errors[baseline] - errors[row]
+        behind.fill_between(bins, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
+        behind.set(yticks=[], ylim=(0, counts.max() * 1.05))
+        behind.spines["left"].set_visible(False)
+        ax.bar(gain.index, gain, width=0.9 * label.step, color=colour(row))
+        ax.axhline(0, color="black", linewidth=0.6)
+        ax.set_title(row, loc="left", weight="bold", fontsize="medium", pad=2)
+    ends = label.bins(test.min()) - label.step, label.bins(test.max()) + label.step
+    axes[-1].set(xlabel=label.title, xlim=ends)
+    unit = f" ({label.unit})" if label.unit else ""
+    figure.supylabel(f"gain in bMAE over {baseline}{unit}", fontsize=9)
+    figure.tight_layout(h_pad=0.4)
+    return figure
 
 
-def predicted_and_true(row: str, pred: NDArray, target: NDArray, label: Label, ax: Axes) -> Axes:
-    """Scatter plot of the test samples, and the mean prediction at each label."""
-    top = float(max(target.max(), 1))
-    ax.plot([0, top], [0, top], color="black", linewidth=0.6)
-    ax.scatter(target, pred, s=3, color="#888888", alpha=0.35, linewidth=0, rasterized=True)
-    means: Any = pd.Series(pred).groupby(label.bins(target)).mean()
-    ax.plot(means.index, means, color=colour(row), linewidth=1.4)
-    ax.set(title=row, xlim=(0, top), ylim=(0, top * 1.05))
-    return ax
-
-
-def describe(rows: Sequence[Row]) -> str:
-    """Number of images in each split and of ages in each shot, of the rows of a CSV."""
-    counts = Counter(row.split for row in rows)
-    shots = age_shots([int(row.age) for row in rows if row.split == "train"])
-    ages = Counter(int(shots[age]) for age in {int(row.age) for row in rows})
-    images = ", ".join(f"{name} {counts[name]:,}" for name in SPLITS)
-    return f"{images} images\n{', '.join(f'{n} {ages[i]}' for i, n in enumerate(SHOTS))} shot ages"
+def predicted_and_true(runs: Runs, label: Label) -> Figure:
+    """Scatter plot of the test samples and the mean prediction at each label; one panel for each
+    row, from its first seed."""
+    lines = -(-len(runs) // PANEL_COLUMNS)
+    figure = Figure((7.2, 2.0 * lines))
+    axes = figure.subplots(lines, PANEL_COLUMNS, sharex=True, sharey=True)
+    for ax in axes.flat[len(runs) :]:
+        ax.set_axis_off()
+    for row, ax in zip(runs, axes.flat, strict=False):
+        pred, target = predictions(runs[row][0])
+        top = float(max(target.max(), 1))
+        ax.plot([0, top], [0, top], color="black", linewidth=0.6)
+        ax.scatter(target, pred, s=3, color="#888888", alpha=0.35, linewidth=0, rasterized=True)
+        means: Any = pd.Series(pred).groupby(label.bins(target)).mean()
+        ax.plot(means.index, means, color=colour(row), linewidth=1.4)
+        ax.set(title=row, xlim=(0, top), ylim=(0, top * 1.05))
+    figure.supxlabel(f"true {label.title}", fontsize=9)
+    figure.supylabel(f"predicted {label.title}", fontsize=9)
+    figure.tight_layout()
+    return figure
 
 
 def predictions(folder: Path) -> tuple[NDArray, NDArray]:
@@ -150,3 +131,12 @@ def error_per_label(folders: Sequence[Path], label: Label) -> pd.Series:
         pred, target = predictions(folder)
         seeds.append(pd.Series(abs(pred - target)).groupby(label.bins(target)).mean())
     return pd.concat(seeds, axis=1).mean(axis=1)
+
+
+def describe(rows: Sequence[Row]) -> str:
+    """Number of images in each split and of ages in each shot, of the rows of a CSV."""
+    counts = Counter(row.split for row in rows)
+    shots = age_shots([int(row.age) for row in rows if row.split == "train"])
+    ages = Counter(int(shots[age]) for age in {int(row.age) for row in rows})
+    images = ", ".join(f"{name} {counts[name]:,}" for name in SPLITS)
+    return f"{images} images\n{', '.join(f'{n} {ages[i]}' for i, n in enumerate(SHOTS))} shot ages"

@@ -28,7 +28,7 @@ from engine.runs.folder import finished, read_config
 from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, TRAIN, axis_behind, colour, save
 from engine.training import build
-from engine.training.batches import evaluation_loader
+from engine.training.batches import Keyed, evaluation_loader, loader
 
 DEPTH = {"cmap": "viridis", "vmin": 0, "vmax": 10}  # metres
 ERROR = {"cmap": "magma", "vmin": 0, "vmax": 4}
@@ -42,23 +42,20 @@ class Maps:
         chosen = (finished(folder) or {}).get("chosen_run")
         folder = Path(chosen) if chosen else folder
         self.cfg, self.task, self.metrics = finished_run(folder, trust=trust)
-        self.images = self.source = build.dataset(self.cfg, "test")
-        saved: Any = read_config(folder, trust)
+        self.images = build.dataset(self.cfg, "test")
+        self.source, saved = Keyed(self.images, 0), read_config(folder, trust)
         if saved.features.mode == "cached":
             saved.log.progress = False
             self.task.cached = True
-            fabric = Fabric(accelerator="cpu", devices=1)
             backbone = None if saved.backbone is None else Path(saved.backbone.checkpoint)
-            splits = {"test": self.images}
-            tables = features.tables(fabric, saved, self.task.model, splits, backbone)
-            self.source = tables["test"]
+            how = Fabric(accelerator="cpu", devices=1), saved, self.task.model
+            self.source = features.tables(*how, {"test": self.images}, backbone)["test"]
 
     @torch.no_grad()
     def rmse_per_bin(self) -> tuple[NDArray, NDArray]:
         """(B,) RMSE over the measured pixels, NaN for an empty bin, and (P,) mean depths."""
         self.metrics.reset()
-        depths = []
-        size = self.cfg.trainer.eval_batch_size
+        depths, size = [], self.cfg.trainer.eval_batch_size
         for batch in evaluation_loader(self.source, size, 0, False, 0, 1):
             self.metrics.update(self.task.predict(batch), batch["target"], batch["mask"])
             depths += batch["target"].flatten(1).mean(1).tolist()
@@ -69,10 +66,7 @@ class Maps:
     @torch.no_grad()
     def frames(self, indices: Sequence[int]) -> tuple[list[NDArray], NDArray, NDArray]:
         """Images (H, W, 3), predictions (P, H, W) and targets (P, H, W) of some frames."""
-        if self.task.cached:
-            batch = self.source.__getitems__([(0, index) for index in indices])
-        else:
-            batch = torch.utils.data.default_collate([self.images[index] for index in indices])
+        batch = next(iter(loader(self.source, [[(0, index) for index in indices]], 0)))
         pred = self.task.predict(batch)
         images = [to_image(self.images[index]["input"]) for index in indices]
         return images, pred[:, 0].numpy(), batch["target"][:, 0].numpy()

@@ -64,9 +64,8 @@ def evaluate(
     task.train(was_training)
     if not (keep or samples):
         return report, {}
-    of_ranks = [found]
+    of_ranks = [found] * fabric.world_size
     if fabric.world_size > 1:
-        of_ranks = [[] for _ in range(fabric.world_size)]
         torch.distributed.all_gather_object(of_ranks, found)
     batches = [batch for rank in of_ranks for batch in rank]
     arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
@@ -81,45 +80,36 @@ def write_results(loop: "Loop") -> None:
     build.read_state(loop.task, checkpoint.read(best, loop.run)["task"], best)
     resampled = cfg.log.replicates > 0 and hasattr(loop.metrics, "resample")
     reports, predicted, keep = {}, {}, bool(cfg.log.predictions or loop.removed)
-    for split, loader in loop.evaluations.items():
-        samples = resampled and split == "test"
-        report, predicted[split] = evaluate(
-            loop.fabric, loop.task, loader, loop.metrics, keep, samples
-        )
+    found: dict[str, NDArray] = {}
+    for split, loader in loop.evaluations.items():  # the last one is test
+        how = loop.metrics, keep, resampled and split == "test"
+        report, found = evaluate(loop.fabric, loop.task, loader, *how)
         if split == "test" and loop.removed:
-            found = predicted[split]
             report |= errors(found["pred"], found["target"], loop.removed)
         reports |= {f"{split}/{key}": value for key, value in report.items()}
-    implausible = getattr(loop.task, "implausible", None)
-    if implausible is not None and (reason := implausible(reports, loop.labels)):
+        predicted |= {f"{split}_{name}": array for name, array in found.items()}
+    if reason := loop.task.implausible(reports, loop.labels):
         raise FloatingPointError(f"{reason}. {LOWER}")
     if not loop.fabric.is_global_zero:
         return
     if cfg.log.predictions:
-        arrays = {
-            f"{split}_{name}": found[name]  # in the dataset's order
-            for split, found in predicted.items()
-            for name in ("pred", "target")
-        }
+        kept = {k: v for k, v in predicted.items() if k.endswith(("_pred", "_target"))}
         with atomic_write(folder / runs.PREDICTIONS) as file:
-            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+            np.savez(file, **kept)  # pyright: ignore[reportArgumentType]
     if resampled:
         # Every metric on bootstrap replicates of the test samples, the same for every run on them.
-        found = torch.from_numpy(predicted["test"]["samples"])
-        weights = bootstrap_weights(len(found), cfg.log.replicates)
-        values = loop.metrics.cpu().resample(found, weights)
+        samples = torch.from_numpy(predicted["test_samples"])
+        weights = bootstrap_weights(len(samples), cfg.log.replicates)
+        values = loop.metrics.cpu().resample(samples, weights)
         with atomic_write(folder / runs.REPLICATES) as file:
             np.savez_compressed(file, **{key: value.numpy() for key, value in values.items()})
     if cfg.log.figures and log.writer is not None:
-        figures = targets.find(cfg.log.plot, cfg.trust, "log.plot")(loop, predicted["test"])
+        figures = targets.find(cfg.log.plot, cfg.trust, "log.plot")(loop, found)
         for name, figure in figures.items():
             log.writer.add_figure(name, figure, loop.steps_done)
-        if hasattr(loop.task, "show"):  # meshes
-            loop.task.show(log, predicted["test"], loop.steps_done)
     test = {key: value for key, value in reports.items() if key.startswith("test/")}
-    log.scalars(test, loop.steps_done)
     about = meta()
-    log.settings(cfg, about, test)
+    log.end(cfg, about, test, loop.steps_done)
     content = {
         "metrics": reports,
         "weights": identity.file_digest(best),
@@ -155,7 +145,6 @@ def finished_run(
         print_message(f"{folder}: {changed} changed since this run; its metrics can differ.")
     cfg.features = {"mode": "none"}  # evaluate on images, not on cached features
     train = build.dataset(cfg, "train")
-    labels, counts = train.labels, getattr(train, "label_counts", None)
     backbone = None if cfg.backbone is None else Path(cfg.backbone.checkpoint)
     known = (cfg.backbone or {}).get("digest")
     if backbone is not None and known not in (None, identity.file_digest(backbone)):
@@ -163,7 +152,7 @@ def finished_run(
             f"{backbone}: stage 1 is gone or was retrained after {folder}. Run the same stage 2 "
             "again to train it on the new stage 1."
         )
-    task = build.task(cfg, labels, backbone, counts)
+    task = build.task(cfg, train.labels, backbone, getattr(train, "label_counts", None))
     weights = folder / "checkpoints" / f"{which}.pt"
     run = f"{cfg.name}/{cfg.preset}/seed{cfg.seed}"
     build.read_state(task, checkpoint.read(weights, run)["task"], weights)
@@ -200,11 +189,9 @@ def main(cfg: DictConfig) -> None:
         folder, name = Path(cfg.run), f"evaluation_{cfg.checkpoint}_{cfg.split}.json"
         data, task, metrics = finished_run(folder, cfg.checkpoint, cfg.trust, *limits)
     else:
-        folder, name = (
-            Path(cfg.paths.outputs) / "released",
-            f"{Path(cfg.released).stem}_{cfg.split}.json",
-        )
-        data, (task, metrics) = cfg, released_model(Path(cfg.released), cfg.layout, cfg)
+        path = Path(cfg.released)
+        folder, name = Path(cfg.paths.outputs) / "released", f"{path.stem}_{cfg.split}.json"
+        data, (task, metrics) = cfg, released_model(path, cfg.layout, cfg)
     writable(folder)
     fabric = Fabric(accelerator=cfg.accelerator, devices=1)
     found = report(fabric, data, task, metrics, cfg.split, cfg.batch_size)

@@ -15,7 +15,8 @@ Extraction writes shards, which several ranks share, and resumes from the shards
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,34 +46,28 @@ class FeatureTable(Dataset):
     epoch e is of view e mod V. If `together` is 2, it holds the next view of each image too.
 
     Arguments:
-        folder: the finished table.
+        folder: the finished table, which stays on disk and in the system's page cache.
         rows: the images of the table that make up the split; all of them by default.
-        resident: hold the view of the current epoch in memory; otherwise read batch by batch.
     """
 
-    def __init__(self, folder: Path, rows: Sequence[int] | None = None, resident: bool = True):
-        self.arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+    def __init__(self, folder: Path, rows: Sequence[int] | None = None):
+        files = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+        self.arrays = {name: np.asarray(array) for name, array in files.items()}
         self.views, size = self.arrays["features"].shape[:2]
         self.rows = np.arange(size) if rows is None else np.asarray(rows)
-        self.resident, self.held, self.together = resident, [-1], 1
-        self.tensors: dict[str, list[torch.Tensor]] = {}
+        self.together = 1
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitems__(self, keys: Sequence[Key]) -> dict[str, Any]:
-        index = torch.tensor([index for _, index in keys])
+        index = np.array([index for _, index in keys])
         views = [(keys[0][0] + further) % self.views for further in range(self.together)]
-        if not self.resident or views != self.held:
-            rows = self.rows if self.resident else self.rows[index.numpy()]
-            self.tensors, self.held = {}, views
-            for name, array in self.arrays.items():
-                self.tensors[name] = [torch.from_numpy(array[view][rows]) for view in views]
-        batch = {
-            name: torch.cat([one[index] if self.resident else one for one in tensors])
-            for name, tensors in self.tensors.items()
-        }
-        meta = {"index": index.repeat(self.together)}
+        batch = {}
+        for name, array in self.arrays.items():
+            rows = [array[view][self.rows[index]] for view in views]
+            batch[name] = torch.from_numpy(np.concatenate(rows))
+        meta = {"index": torch.from_numpy(index).repeat(self.together)}
         return {"input": batch.pop("features").float(), **batch, "meta": meta}
 
 
@@ -81,33 +76,24 @@ def tables(
 ) -> dict[str, FeatureTable]:
     """Return the cached splits; extract those that are missing from the images of `splits`."""
     root = Path(cfg.paths.outputs) / "features" / _key(cfg, model, backbone)
-    held_out = cfg.dataset.get("validation")
-    # Datasets of maps count how often each label occurs.
+    # Datasets of maps, which count how often each label occurs, can hold out training maps.
     dense = any(hasattr(source, "label_counts") for source in splits.values())
-    names = {split: split for split in splits}
-    if held_out is not None and "val" in splits:
-        names["val"] = f"val_{held_out}"
+    found, held_out = {}, cfg.dataset.get("validation")
     with locked(root, fabric.is_global_zero):
         fabric.barrier()
         if fabric.is_global_zero:
             _remove_unusable(root, cfg)
         fabric.barrier()
         for split, source in splits.items():
-            folder = root / names[split]
-            if (folder / ABOUT).is_file():
-                continue
-            if split == "train":
-                changes: dict[str, Any] = {"validation": None} if dense else {}
-                source = build.dataset(cfg, "train", augment=cfg.features.augment, **changes)
-            extract(
-                fabric, model, source, folder, cfg.features.views if split == "train" else 1, cfg
-            )
-    found = {}
-    for split, source in splits.items():
-        held = source.numbers if dense and split == "train" else None
-        # Maps that are only evaluated stay on disk, however many there are.
-        resident = split == "train" or not dense
-        found[split] = FeatureTable(root / names[split], held, resident)
+            training = split == "train"
+            folder = root / (split if split != "val" or held_out is None else f"val_{held_out}")
+            if not (folder / ABOUT).is_file():
+                images, views = source, cfg.features.views if training else 1
+                if training:
+                    changes: dict[str, Any] = {"validation": None} if dense else {}
+                    images = build.dataset(cfg, "train", augment=cfg.features.augment, **changes)
+                extract(fabric, model, images, folder, views, cfg)
+            found[split] = FeatureTable(folder, source.numbers if dense and training else None)
     return found
 
 
@@ -123,11 +109,9 @@ def _key(cfg: DictConfig, model: Any, backbone: Path | None) -> str:
         "precision": str(cfg.trainer.precision),
     }
     if backbone is None:  # frozen from the start: hash the weights and the shape of the features
-        digest = hashlib.sha256(repr(getattr(model, "shapes", None)).encode())
-        state = model.state_dict()
-        for key in sorted(model.constant_keys()):
-            digest.update(np.ascontiguousarray(state[key].cpu().numpy()).tobytes())
-        about["frozen"] = digest.hexdigest()
+        state, keys = model.state_dict(), sorted(model.constant_keys())
+        weights = b"".join(state[key].cpu().numpy().tobytes() for key in keys)
+        about["frozen"] = hashlib.sha256(weights).hexdigest(), repr(getattr(model, "shapes", None))
     return identity.digest(about)[:12]
 
 
@@ -145,13 +129,9 @@ def _remove_unusable(root: Path, cfg: DictConfig) -> None:
         before = {}
     changed = [name for name in made_from if before.get(name) != made_from[name]]
     for folder in [path for path in root.iterdir() if path.is_dir()]:
-        finished = (folder / ABOUT).is_file()
-        reason = f"{' and '.join(changed)} changed" if changed else finished and problem(folder)
-        if reason:
+        if reason := f"{' and '.join(changed)} changed" if changed else problem(folder):
             print_message(f"{folder}: features recomputed, as {reason}")
             shutil.rmtree(folder)
-        elif finished:
-            shutil.rmtree(folder / SHARDS, ignore_errors=True)  # interrupted just before the end
     if changed:
         records.write(root / MADE_FROM, made_from)
 
@@ -160,6 +140,8 @@ def problem(folder: Path) -> str | None:
     """Return why a finished table cannot be used, or None. Files are hashed once per process."""
     try:
         digests = records.read(folder / ABOUT, "")["sha256"]
+    except FileNotFoundError:  # not finished
+        return None
     except (ValueError, KeyError):
         return f"{ABOUT} is damaged"
     for name, digest in digests.items():
@@ -172,59 +154,52 @@ def extract(
     fabric: Fabric, model: Any, dataset: Any, folder: Path, views: int, cfg: DictConfig
 ) -> None:
     """Write the table of a dataset with N images: (views, N, ...) for each array."""
-    size, n, parts = cfg.features.get("shard", SHARD), len(dataset), folder / SHARDS
-    paths = {
-        parts / f"{view}-{start}.npz": [(view, i) for i in range(start, min(start + size, n))]
+    size, n = cfg.features.get("shard", SHARD), len(dataset)
+    shards = {
+        folder / SHARDS / f"{view}-{start}.npz": [(view, i) for i in range(n)[start : start + size]]
         for view in range(views)
         for start in range(0, n, size)
     }
-    mine = list(paths)[fabric.global_rank :: fabric.world_size]
-    missing = {path: paths[path] for path in mine if not path.is_file()}
-    found = _shards(fabric, model, dataset, list(missing.values()), cfg)
+    mine = list(shards)[fabric.global_rank :: fabric.world_size]
+    missing = [path for path in mine if not path.is_file()]
+    model = fabric.to_device(model).eval()
+    compiled = torch.compile(model.features) if cfg.trainer.compile else model.features
     show = fabric.is_global_zero and cfg.log.progress
-    bar = tqdm(missing, desc=f"features of {folder.name}", disable=None if show else True)
-    for path, arrays in zip(bar, found, strict=False):  # starts no workers if nothing is missing
-        finite = np.isfinite(arrays["features"]).reshape(len(arrays["features"]), -1).all(1)
+    for path in tqdm(missing, f"features of {folder.name}", disable=None if show else True):
+        arrays = _shard(fabric, model, compiled, dataset, shards[path], cfg)
+        finite = np.isfinite(arrays["features"]).reshape(len(shards[path]), -1).all(1)
         if not finite.all():
-            images = [index for _, index in paths[path]]
+            bad = np.array(shards[path])[~finite, 1].tolist()
             raise ValueError(
-                f"{folder}: the features of images {np.array(images)[~finite][:5]} are not finite "
-                f"as {cfg.features.dtype}; the backbone has diverged, or needs float32."
+                f"{folder}: the features of images {bad[:5]} are not finite as "
+                f"{cfg.features.dtype}; the backbone has diverged, or needs float32."
             )
         with atomic_write(path) as file:
             np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
     fabric.barrier()
     if fabric.is_global_zero:
-        _join(folder, list(paths), (views, n))
+        _join(folder, list(shards), (views, n))
     fabric.barrier()
 
 
 @torch.no_grad()
-def _shards(
-    fabric: Fabric, model: Any, dataset: Any, shards: list[list[Key]], cfg: DictConfig
-) -> Iterator[dict[str, NDArray]]:
-    """Yield features, targets and masks of each shard; shards do not share a batch."""
-    size = cfg.features.batch_size
-    batches = [[keys[i : i + size] for i in range(0, len(keys), size)] for keys in shards]
-    flat = [batch for shard in batches for batch in shard]
-    images_of = iter(loader(Keyed(dataset, cfg.features.seed), flat, cfg.trainer.workers))
-    model = fabric.to_device(model).eval()
+def _shard(
+    fabric: Fabric, model: Any, compiled: Any, dataset: Any, keys: list[Key], cfg: DictConfig
+) -> dict[str, NDArray]:
+    """Return the features, targets and masks of some keys."""
+    size, blocks = cfg.features.batch_size, defaultdict(list)
+    batches = [keys[start : start + size] for start in range(0, len(keys), size)]
     form = torch.channels_last if cfg.trainer.channels_last else torch.contiguous_format
-    compiled = torch.compile(model.features) if cfg.trainer.compile else model.features
-    for shard in batches:
-        blocks: dict[str, list[NDArray]] = {"features": []}
-        for _ in shard:
-            batch = next(images_of)
-            images = fabric.to_device(batch["input"]).to(memory_format=form)
-            forward = compiled if len(images) == size else model.features  # compile one shape
-            with fabric.autocast():
-                features = forward(images).float().cpu().numpy()
-            with np.errstate(over="ignore"):  # `extract` reports what overflows
-                blocks["features"].append(features.astype(cfg.features.dtype))
-            for name in ("target", "mask"):
-                if name in batch:
-                    blocks.setdefault(name, []).append(batch[name].numpy())
-        yield {name: np.concatenate(block) for name, block in blocks.items()}
+    for batch in loader(Keyed(dataset, cfg.features.seed), batches, cfg.trainer.workers):
+        images = fabric.to_device(batch["input"]).to(memory_format=form)
+        forward = compiled if len(images) == size else model.features  # compile one shape
+        with fabric.autocast():
+            features = forward(images).float().cpu().numpy()
+        with np.errstate(over="ignore"):  # `extract` reports what overflows
+            blocks["features"].append(features.astype(cfg.features.dtype))
+        for name in {"target", "mask"} & batch.keys():
+            blocks[name].append(batch[name].numpy())
+    return {name: np.concatenate(block) for name, block in blocks.items()}
 
 
 def _join(folder: Path, shards: list[Path], shape: tuple[int, int]) -> None:
@@ -241,5 +216,5 @@ def _join(folder: Path, shards: list[Path], shape: tuple[int, int]) -> None:
                 with np.load(shard) as arrays:
                     file.write(np.ascontiguousarray(arrays[name]).data)
         digests[name] = identity.file_digest(path, large=None)
-    records.write(folder / ABOUT, {"sha256": digests})
     shutil.rmtree(folder / SHARDS)
+    records.write(folder / ABOUT, {"sha256": digests})

@@ -12,7 +12,6 @@ A loader gets keys (epoch, index), and the randomness of an item (its augmentati
 
 import gc
 import io
-import os
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,8 +21,6 @@ import torch
 from lightning_fabric import Fabric
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
-
-from engine.processes.parent import watch_parent
 
 Key = tuple[int, int]  # epoch, index
 
@@ -100,20 +97,17 @@ class Keyed(Dataset):
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Any]:
         """Return the items, and leave the random generators as they were."""
-        states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-        items = []
-        views = [(*key, *([view] if view else [])) for view in range(self.together) for key in keys]
+        state, items = _generator_state(gpus=False), []
+        views = [(*key, *[view] * (view > 0)) for view in range(self.together) for key in keys]
+        numbers = [_seeds(self.seed, *key) for key in views]
         try:
-            numbers = [seeds(self.seed, *key) for key in views]
             for key, (for_torch, for_numpy, for_python) in zip(views, numbers, strict=True):
-                torch.default_generator.manual_seed(for_torch)
+                torch.default_generator.manual_seed(for_torch)  # not those of GPUs
                 np.random.seed(for_numpy)  # noqa: NPY002  (torchvision and OpenCV code may use it)
                 random.seed(for_python)
                 items.append(self.dataset[key[1]])
         finally:
-            torch.set_rng_state(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
-            random.setstate(states[2])
+            restore_generators(state)
         return items
 
 
@@ -144,16 +138,11 @@ def loader(dataset: Any, batches: Any, workers: int, pin: bool = False) -> DataL
         num_workers=workers,
         pin_memory=pin,
         generator=torch.Generator(),
-        worker_init_fn=_watch_parent if workers else None,
         persistent_workers=workers > 0 and isinstance(batches, Order),
     )
 
 
-def _watch_parent(worker: int) -> None:
-    watch_parent(os.getppid())  # torch checks every five seconds only
-
-
-def seeds(*key: int) -> tuple[int, int, int]:
+def _seeds(*key: int) -> tuple[int, int, int]:
     """Return the seeds for torch, NumPy and Python that belong to a key."""
     high, low = np.random.SeedSequence(key).generate_state(2).tolist()
     return (high << 32 | low) >> 1, high, low
@@ -161,7 +150,7 @@ def seeds(*key: int) -> tuple[int, int, int]:
 
 def seed_all(*key: int) -> None:
     """Seed every generator, including those of GPUs."""
-    for_torch, for_numpy, for_python = seeds(*key)
+    for_torch, for_numpy, for_python = _seeds(*key)
     torch.manual_seed(for_torch)
     np.random.seed(for_numpy)  # noqa: NPY002
     random.seed(for_python)
@@ -169,20 +158,23 @@ def seed_all(*key: int) -> None:
 
 def generator_states(fabric: Fabric) -> list[dict[str, Any]]:
     """Return the state of every rank's generators, as tensors and plain containers."""
+    state = _generator_state(gpus=torch.cuda.is_available())
+    if fabric.world_size == 1:
+        return [state]
+    buffer, gathered = io.BytesIO(), [b""] * fabric.world_size
+    torch.save(state, buffer)
+    torch.distributed.all_gather_object(gathered, buffer.getvalue())
+    return [torch.load(io.BytesIO(data), weights_only=True) for data in gathered]
+
+
+def _generator_state(gpus: bool) -> dict[str, Any]:
     kind, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
-    state = {
+    return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": torch.cuda.get_rng_state_all() if gpus else [],
         "numpy": [kind, torch.from_numpy(np.array(keys)), *rest],
         "python": random.getstate(),
     }
-    if fabric.world_size == 1:
-        return [state]
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    gathered = [b""] * fabric.world_size
-    torch.distributed.all_gather_object(gathered, buffer.getvalue())
-    return [torch.load(io.BytesIO(data), weights_only=True) for data in gathered]
 
 
 def restore_generators(state: dict[str, Any]) -> None:

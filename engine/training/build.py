@@ -93,17 +93,18 @@ def regularizers(cfg: DictConfig, labels: NDArray, counts: NDArray | None) -> di
     kind = targets.find(cfg.task["_target_"], cfg.get("trust"))
     if "regularizers" not in inspect.signature(kind).parameters:
         raise ValueError(f"{cfg.task['_target_']} takes no regularizers; leave out `regularizer`.")
-    found = {k: targets.make(node, cfg.get("trust")) for k, node in cfg.regularizer.items()}
-    for regularizer in found.values():
-        if hasattr(regularizer, "fit"):
-            options = {} if counts is None else {"sample_weight": counts}
-            regularizer.fit(labels, **options)
-    augmented = cfg.features.get("augment") if cfg.features.mode == "cached" else True
-    available = cfg.features.views if cfg.features.mode == "cached" else 2
     data = targets.find(cfg.dataset["_target_"], cfg.get("trust"))
-    if "augment" not in inspect.signature(data).parameters or cfg.dataset.get("augment") is False:
-        augmented = False
+    cached = cfg.features if cfg.features.mode == "cached" else {}
+    available = cached.get("views", 2)
+    augmented = (
+        "augment" in inspect.signature(data).parameters
+        and cfg.dataset.get("augment") is not False
+        and cached.get("augment", True)
+    )
+    found = {k: targets.make(node, cfg.get("trust")) for k, node in cfg.regularizer.items()}
     for name, regularizer in found.items():
+        if hasattr(regularizer, "fit"):
+            regularizer.fit(labels, **({} if counts is None else {"sample_weight": counts}))
         needed = getattr(regularizer, "views", 1)
         if needed > 1 and not (augmented and available >= needed):
             raise ValueError(
@@ -147,34 +148,30 @@ def read_backbone(model: Any, path: Path, released: bool = False) -> None:
     else:
         saved = checkpoint.read(path)["task"].items()
         state = {k.removeprefix("model."): v for k, v in saved if k.startswith("model.")}
-    not_loaded = [
-        k for k in {**state, **model.state_dict()} if model.in_head(k) or "smoothing." in k
-    ]
-    state = {k: v for k, v in state.items() if k not in not_loaded}
-    try:
-        missing, unexpected = model.load_state_dict(state, strict=False)
-    except RuntimeError as error:  # the same names, other shapes
-        missing, unexpected = [str(error).splitlines()[-1].strip()], []
-    missing = [key for key in missing if key not in not_loaded]
-    if missing or unexpected:
-        raise ValueError(
-            f"{path}: expected the backbone of a {type(model).__name__}; missing {missing[:3]}, "
-            f"unexpected {unexpected[:3]}. Use the model that it was trained with (a released one "
-            "is a ResNet-50, as in preset=paper and official)."
-        )
+    keys = state.keys() | model.state_dict().keys()
+    new = {key for key in keys if model.in_head(key) or "smoothing." in key}
+    state = {key: value for key, value in state.items() if key not in new}
+    expected = f"expected the backbone of a {type(model).__name__}"
+    advice = "the model that it was trained with (a released one is a ResNet-50, as in preset=paper"
+    _load(model, state, new, f"{path}: {expected}", f"{advice} and official)")
 
 
 def read_state(task: Any, state: dict[str, Any], path: Path) -> None:
     """Load a checkpoint's state; only the frozen tensors of stage 2 may be missing from it."""
+    problem, advice = f"{path}: made by another model or loss", "the config it was made with"
+    _load(task, state, task.constant_keys(), problem, advice)
+
+
+def _load(module: Any, state: Any, optional: set[str], problem: str, advice: str) -> None:
+    """Load a state dict, from which only the optional keys may be missing."""
     try:
-        missing, unexpected = task.load_state_dict(state, strict=False)
-    except RuntimeError as error:
-        raise ValueError(f"{path}: made by another model or loss; {error}") from error
-    missing = set(missing) - task.constant_keys()
+        missing, unexpected = module.load_state_dict(state, strict=False)
+    except RuntimeError as error:  # the same names, other shapes
+        missing, unexpected = [str(error).splitlines()[-1].strip()], []
+    missing = sorted(set(missing) - optional)
     if missing or unexpected:
         raise ValueError(
-            f"{path}: made by another model or loss; missing {sorted(missing)[:3]}, unexpected "
-            f"{sorted(unexpected)[:3]}. Use the config it was made with."
+            f"{problem}; missing {missing[:3]}, unexpected {sorted(unexpected)[:3]}. Use {advice}."
         )
 
 

@@ -50,17 +50,16 @@ class DivergenceCheck:
         seen, loss, batch, _ = self.last
         terms = {"loss": float(loss), **self.terms()}
         listed = ", ".join(f"{key}={value:.6g}" for key, value in terms.items())
-        finite = torch.isfinite(batch["input"].flatten(1)).all(1)
-        if not finite.all():
-            raise ValueError(
-                f"the model's input is not finite in epoch {epoch}, step {step}, training "
-                f"samples {batch['meta']['index'][~finite].tolist()[:5]}: {listed}. Check those "
-                "images, or with features=cached the backbone that made the features."
-            )
         later = "" if seen == bad else f" ({seen - int(bad)} steps later)"
-        raise FloatingPointError(
-            f"the loss is not finite in epoch {epoch}, step {step}{later}: {listed}. {LOWER}"
-        )
+        problem = f"the loss is not finite in epoch {epoch}, step {step}{later}: {listed}."
+        finite = batch["input"].flatten(1).isfinite().all(1)
+        if not finite.all():
+            samples = batch["meta"]["index"][~finite].tolist()[:5]
+            raise ValueError(
+                f"{problem} The inputs of training samples {samples} are not finite; check those "
+                "images, or the backbone of cached features."
+            )
+        raise FloatingPointError(f"{problem} {LOWER}")
 
     def check(self, epoch: int, step: int) -> None:
         """Raise if a loss or a parameter is not finite; called before anything is saved."""

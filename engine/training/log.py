@@ -8,6 +8,7 @@ import functools
 import importlib
 import os
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,16 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.summary import hparams
 from tqdm import tqdm
 
 from engine.cli import targets
-from engine.cli.settings import leaves
 
 CLOSE_TIMEOUT = 3  # seconds for TensorBoard to write its queue when a run is interrupted
 SERVICES = {"wandb": "WandbLogger", "mlflow": "MLFlowLogger"}  # of pytorch_lightning.loggers
@@ -47,13 +45,13 @@ class Log:
         self, folder: Path, active: bool, purge_step: int | None = None, service: Any = None
     ):
         self.path, self.active, self.service = folder / "train.log", active, service
-        self.bar, self.writer = tqdm(disable=True), None
+        self.bar, self.board, self.writer = tqdm(disable=True), None, None
         if active:
-            self.writer = SummaryWriter(str(folder), purge_step=purge_step)
-            record = self.writer._get_file_writer().event_writer._async_writer._writer
+            self.board = TensorBoardLogger(folder, "", "", purge_step=purge_step)
+            self.writer: Any = self.board.experiment
+            file = self.writer._get_file_writer().event_writer._async_writer._writer._writer
             for name in ("write", "flush", "close"):  # a full disk stops the curves, not the run
-                call = functools.partial(_quietly, getattr(record._writer, name))
-                setattr(record._writer, name, call)
+                setattr(file, name, functools.partial(_quietly, getattr(file, name)))
 
     def info(self, message: str) -> None:
         """Print a message and append it to train.log; a full disk does not stop the run."""
@@ -64,52 +62,36 @@ class Log:
                 file.write(f"{line}\n")
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        if self.writer is not None:
-            for key, value in values.items():
-                self.writer.add_scalar(key, value, step)
-        if self.service is not None and values:
-            self.service.log_metrics(dict(values), step)
+        for logger in (self.board, self.service):
+            if logger is not None and values:
+                logger.log_metrics(dict(values), step)
 
-    def mesh(self, key: str, vertices: Tensor, triangles: Tensor, step: int) -> None:
-        """Log (N, V, 3), (N, F, 3) for TensorBoard's mesh plugin."""
-        if self.writer is not None:
-            self.writer.add_mesh(key, vertices, faces=triangles, global_step=step)
-
-    def settings(self, cfg: DictConfig, about: Mapping, metrics: Mapping[str, float]) -> None:
-        """Log the config and the commit as text, and TensorBoard's table of settings, of which
-        these metrics are columns; about: as engine.runs.provenance.meta returns it."""
-        if self.writer is None:
+    def end(self, cfg: DictConfig, about: Mapping, test: dict[str, float], step: int) -> None:
+        """Log the config and the commit as text, the test metrics, and TensorBoard's table of
+        settings with these metrics; about: as engine.runs.provenance.meta returns it."""
+        if self.board is None or self.writer is None:
             return
-        plain: Any = targets.plain(cfg)
-        found = dict(leaves({name: plain[name] for name in HPARAMS}))
-        found |= {"dataset": f"{cfg.benchmark.dataset}{cfg.paths.suffix}"}
-        flat = {
-            key: value if isinstance(value, bool | int | float) else str(value)
-            for key, value in found.items()
-            if not isinstance(value, dict)
-        }
-        text = "".join(
-            f"    {line}\n" for line in OmegaConf.to_yaml(cfg, resolve=True).splitlines()
-        )
-        self.writer.add_text("config", text)
+        text = OmegaConf.to_yaml(cfg, resolve=True)
+        self.writer.add_text("config", textwrap.indent(text, "    "))
         self.writer.add_text("commit", f"{about['commit']}{', changed' * about['changed']}")
-        for summary in hparams(flat, dict(metrics)):  # add_hparams would log the metrics again
-            self.writer._get_file_writer().add_summary(summary)
+        settings = {name: targets.plain(cfg)[name] for name in HPARAMS}
+        settings["dataset"] = f"{cfg.benchmark.dataset}{cfg.paths.suffix}"
+        self.board.log_hyperparams(settings, test, step)
         if self.service is not None:
-            self.service.log_hyperparams({**flat, "commit": about["commit"]})
+            self.service.log_metrics(test, step)
+            self.service.log_hyperparams({**settings, "commit": about["commit"]})
 
     def close(self) -> None:
         self.bar.close()
         if self.service is not None:
             self.service.finalize("failed" if sys.exc_info()[1] else "success")
             getattr(self.service.experiment, "finish", int)()  # wandb has one run per process
-        if self.writer is not None and isinstance(sys.exc_info()[1], KeyboardInterrupt):
-            # The signal may have interrupted TensorBoard's queue; then close() would never return.
+        if self.writer is not None:
             closing = threading.Thread(target=self.writer.close, daemon=True)
             closing.start()
-            closing.join(CLOSE_TIMEOUT)
-        elif self.writer is not None:
-            self.writer.close()
+            # A signal may have interrupted TensorBoard's queue; then close() would never return.
+            interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
+            closing.join(CLOSE_TIMEOUT if interrupted else None)
 
 
 def service(cfg: DictConfig, folder: Path) -> Any:

@@ -25,10 +25,8 @@ from engine.features import cache as features
 from engine.processes.parent import end_unless
 from engine.runs import checkpoint, records
 from engine.runs.provenance import meta
-from engine.training import build
-from engine.training.batches import Keyed, evaluation_loader, loader, order, seed_all
-from engine.training.batches import generator_states as states
-from engine.training.batches import restore_generators as restore
+from engine.training import batches, build
+from engine.training.batches import Keyed, evaluation_loader, loader, seed_all
 from engine.training.divergence import DivergenceCheck
 from engine.training.log import Log, service
 
@@ -78,7 +76,7 @@ class Loop:
         train, self.images = splits["train"], splits["test"]
         self.removed = getattr(train, "ranges", [])  # of labels, by a protocol
         self.labels, self.about = train.labels, getattr(train, "about", "")
-        self.order = order(cfg, len(train), rank, world)  # refuses too few samples
+        self.order = batches.order(cfg, len(train), rank, world)  # refuses too few samples
         counts = getattr(train, "label_counts", None)
         self.task: Any = build.task(cfg, self.labels, backbone, counts)
         if trainer.sync_batchnorm:
@@ -88,10 +86,11 @@ class Loop:
         workers, pin = trainer.workers, fabric.device.type == "cuda"
         if self.task.cached:
             splits = dict(features.tables(fabric, cfg, self.task.model, splits, backbone))
-            workers = 0  # a table in memory is faster than any worker
+            workers = 0  # reading a table is faster than any worker
         else:
             splits["train"] = Keyed(train, cfg.seed)
-        splits["train"].together = self.task.views
+        views = [getattr(r, "views", 1) for r in self.task.regularizers.values()]
+        splits["train"].together = max(views, default=1)  # augmented views of a sample in a batch
         self.loader = loader(splits.pop("train"), self.order, workers, pin)
         how = (trainer.eval_batch_size, workers, pin, rank, world)
         self.evaluations = {k: evaluation_loader(split, *how) for k, split in splits.items()}
@@ -115,10 +114,9 @@ class Loop:
     def train(self) -> None:
         """Train the remaining epochs: save after each, validate every few."""
         epochs, select = self.cfg.trainer.epochs, self.cfg.select
-        shown = self.cfg.log.progress and self.log.active
-        hidden: Any = {"disable": None if shown else True}  # None: tqdm checks for a terminal
-        total, done = epochs * self.order.steps, self.steps_done
-        self.log.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, **hidden)
+        total, shown = epochs * self.order.steps, self.cfg.log.progress and self.log.active
+        how: Any = {"unit": "step", "dynamic_ncols": True, "disable": None if shown else True}
+        self.log.bar = tqdm(total=total, initial=self.steps_done, **how)
         self.clock = time.perf_counter()
         if epochs == 0 or (self.best["epoch"] is None and self.epoch >= epochs):
             self.save_if_best(0.0)  # a released model or a given checkpoint, without training
@@ -212,7 +210,7 @@ class Loop:
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.fabric.strategy.precision.state_dict(),
-            "random": states(self.fabric),
+            "random": batches.generator_states(self.fabric),
             "position": {"epoch": self.epoch, "step": self.step},
             "best": self.best,
             "seconds": self.seconds,
@@ -223,20 +221,20 @@ class Loop:
 
     def resume(self) -> None:
         """Resume from last.pt (resume=auto) or a given checkpoint, or start (resume=never)."""
-        folder, rank = self.folder / "checkpoints", self.fabric.global_rank
+        rank, resume = self.fabric.global_rank, self.cfg.resume
         remote = service(self.cfg, self.folder) if self.cfg.log.service and rank == 0 else None
-        last, best = folder / "last.pt", folder / "best.pt"
-        given = self.cfg.resume not in ("auto", "never") and not last.exists()
-        path = Path(self.cfg.resume) if given else last
-        if self.cfg.resume == "never" or not (given or last.exists()):
+        best, last = (self.folder / "checkpoints" / name for name in ("best.pt", "last.pt"))
+        given = resume not in ("auto", "never") and not last.exists()
+        if resume == "never" or not (given or last.exists()):
             self.log = Log(self.folder, rank == 0, service=remote)
             return
+        path = Path(resume) if given else last
         content = checkpoint.read(path, None if given else self.run)
         build.read_state(self.task, content["task"], path)
         self.optimizer.load_state_dict(content["optimizer"])
         self.scheduler.load_state_dict(content["scheduler"])
         self.fabric.strategy.precision.load_state_dict(content["scaler"])
-        restore(content["random"][rank % len(content["random"])])
+        batches.restore_generators(content["random"][rank % len(content["random"])])
         self.epoch, self.step = content["position"]["epoch"], content["position"]["step"]
         self.best, self.seconds = content["best"], content["seconds"]
         if given:  # the best epoch of another run; ours starts here

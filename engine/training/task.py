@@ -2,7 +2,8 @@
 
 So the parameters of the loss (sigma) are moved, averaged over ranks, optimised and saved like those
 of the model. A benchmark whose step is more than `loss(model(input), target)` defines another class
-with the same methods: select, forward, predict, terms, scales, constant_keys, end_epoch.
+with the same methods: select, forward, predict, terms, scales, implausible, constant_keys,
+end_epoch.
 
 Reading a scalar back synchronises the GPU. So `select` finds the samples of a batch that count
 while the batch is on the host, and forward reads nothing back.
@@ -11,7 +12,7 @@ N: samples of the batch; D: label dimensions; W: the likelihood's width; F: feat
 that count, in maps of h x w pixels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,13 @@ class Regression(nn.Module):
             predictions.
         weights: (samples,) one weight for each training sample, or None.
         cached: the inputs are features, so only the head is run.
-        regularizers: modules r(features (N, F), pred (N, D), target (N, D)) -> scalar, which is
-            added to the loss; {name: module}, or a list, named by class. Features are the input of
-            the head's last layer, `pred` is the decoded point prediction.
+        regularizers: {name: module}, r(features (N, F), pred (N, D), target (N, D)) -> scalar,
+            added to the loss. Features are the input of the head's last layer, `pred` is the
+            decoded point prediction.
     """
 
     weights: Tensor | None
+    smooths_in_head = False  # whether the model's head takes the target, for feature smoothing
 
     def __init__(
         self,
@@ -43,23 +45,13 @@ class Regression(nn.Module):
         loss: Any,
         weights: Tensor | None = None,
         cached: bool = False,
-        regularizers: Mapping[str, nn.Module] | Sequence[nn.Module] = (),
+        regularizers: Mapping[str, nn.Module] | None = None,
     ):
         super().__init__()
         self.model, self.loss, self.cached = model, loss, cached
         self.register_buffer("weights", weights, persistent=False)
-        if not isinstance(regularizers, Mapping):
-            named = {type(r).__name__.lower(): r for r in regularizers}
-            if len(named) < len(regularizers):
-                raise ValueError("two regularizers of one class; give a dict {name: regularizer}")
-            regularizers = named
         self.regularizers = nn.ModuleDict(regularizers)
         self.regularizer_terms: dict[str, Tensor] = {}  # of the last batch
-
-    @property
-    def views(self) -> int:
-        """Augmented views of each sample that a training batch holds."""
-        return max((getattr(r, "views", 1) for r in self.regularizers.values()), default=1)
 
     def select(self, batch: dict) -> dict:
         """Return a training batch, still on the host, with what `forward` needs."""
@@ -67,28 +59,33 @@ class Regression(nn.Module):
 
     def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
         """Return the mean loss of a training batch and the raw predictions (N, W)."""
-        features, target = batch["input"], batch["target"]
-        given = (features,) if self.cached else (features, target)
         run = self.model.head if self.cached else self.model
+        with_target = self.smooths_in_head or not self.cached
+        given = (batch["input"], batch["target"]) if with_target else (batch["input"],)
+        features, target = None, self.samples(batch["target"], batch)
         if self.regularizers:
             pred, features = run(*given, with_features=True)
         else:
             pred = run(*given)
-        weight = None if self.weights is None else self.weights[batch["meta"]["index"]]
+        pred = self.samples(pred, batch)
+        weight = None if self.weights is None else self.weights[self.weight_of(batch, target)]
         loss = self.loss(pred, target, weight=weight)
-        if self.regularizers:
-            loss = self.regularized(loss, features, pred, target)
+        if features is not None:
+            features, point = self.samples(features, batch).float(), self.decode(pred)
+            with torch.autocast(pred.device.type, enabled=False):  # regularisers need float32
+                for name, regularizer in self.regularizers.items():
+                    term = regularizer(features, point, target)
+                    self.regularizer_terms[name] = term.detach()
+                    loss = loss + term
         return loss, pred
 
-    def regularized(self, loss: Tensor, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
-        """Return the loss plus every regulariser, computed in float32."""
-        pred = self.decode(pred)
-        with torch.autocast(pred.device.type, enabled=False):
-            for name, regularizer in self.regularizers.items():
-                term = regularizer(features.float(), pred, target)
-                self.regularizer_terms[name] = term.detach()
-                loss = loss + term
-        return loss
+    def samples(self, x: Tensor, batch: dict) -> Tensor:
+        """Return the samples of x that count, (N, ...)."""
+        return x
+
+    def weight_of(self, batch: dict, target: Tensor) -> Tensor:
+        """Return which of the weights each sample has, (N,)."""
+        return batch["meta"]["index"]
 
     def decode(self, pred: Tensor) -> Tensor:
         """(N, W) -> (N, D) point predictions; without a likelihood, the predictions themselves."""
@@ -102,8 +99,8 @@ class Regression(nn.Module):
     @torch.no_grad()
     def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
         """Return the terms of the loss, for the log and for the error if it is not finite."""
-        pred, target = pred.detach().float(), batch["target"]
-        terms = {"pred_min": float(pred.min()), "pred_max": float(pred.max())}
+        pred, target = pred.detach().float(), self.samples(batch["target"], batch)
+        terms = {"pred_min": pred.min(), "pred_max": pred.max()}
         if hasattr(self.loss, "prior"):  # Theorem 1's two terms
             training = self.loss.training
             self.loss.eval()  # must not push labels into a queue
@@ -111,10 +108,9 @@ class Regression(nn.Module):
             balance = self.loss.prior.log_evidence(self.loss.likelihood, pred, target)
             self.loss.train(training)
             total = nll + self.loss.strength * balance  # the loss rises with its unit, sigma^2
-            means = {"nll": nll, "balance": balance, "unscaled_loss": total}
-            terms |= {name: float(term.mean()) for name, term in means.items()}
-        terms |= {f"regularizer/{k}": float(v) for k, v in self.regularizer_terms.items()}
-        return terms | self.scales()
+            terms |= {"nll": nll, "balance": balance, "unscaled_loss": total}
+        terms |= {f"regularizer/{k}": term for k, term in self.regularizer_terms.items()}
+        return {name: float(term.mean()) for name, term in terms.items()} | self.scales()
 
     def scales(self) -> dict[str, float]:
         """Return sigma, or the likelihood's other scale; the mean if there is one per dimension."""
@@ -155,6 +151,8 @@ class Dense(Regression):
         bins_per_unit: bins of `weights` per unit of the label.
     """
 
+    smooths_in_head = True
+
     def __init__(
         self,
         model: Any,
@@ -163,7 +161,7 @@ class Dense(Regression):
         bins_per_unit: float,
         weights: Tensor | None = None,
         cached: bool = False,
-        regularizers: Mapping[str, nn.Module] | Sequence[nn.Module] = (),
+        regularizers: Mapping[str, nn.Module] | None = None,
     ):
         if weights is not None:
             weights = weights.nan_to_num(nan=1.0)  # bins without labels
@@ -174,24 +172,14 @@ class Dense(Regression):
         """Add `pixels` (M,), the indices of the pixels that count."""
         return batch | {"pixels": indices_where(batch["target"] >= self.nearest)}
 
-    def forward(self, batch: dict) -> tuple[Tensor, Tensor]:
-        """Return the mean loss over M pixels and the raw predictions (M, W)."""
-        batch = batch if "pixels" in batch else self.select(batch)
-        run = self.model.head if self.cached else self.model
-        if self.regularizers:
-            maps, features = run(batch["input"], batch["target"], with_features=True)
-            features = self._pixels(features, batch)
-        else:
-            maps = features = run(batch["input"], batch["target"])
-        pred, target = self._pixels(maps, batch), self._pixels(batch["target"], batch)
-        weight = None
-        if self.weights is not None:
-            bins = (target[:, 0].float() * self.bins_per_unit).long()
-            weight = self.weights[bins.clamp(max=len(self.weights) - 1)]
-        loss = self.loss(pred, target, weight=weight)
-        if self.regularizers:
-            loss = self.regularized(loss, features, pred, target)
-        return loss, pred
+    def samples(self, x: Tensor, batch: dict) -> Tensor:
+        """(N, W, h, w) -> (M, W)."""
+        pixels = batch["pixels"] if "pixels" in batch else self.select(batch)["pixels"]
+        return x.permute(0, 2, 3, 1).flatten(0, 2)[pixels]
+
+    def weight_of(self, batch: dict, target: Tensor) -> Tensor:
+        bins = (target[:, 0].float() * self.bins_per_unit).long()
+        return bins.clamp(max=len(self.weights) - 1)  # pyright: ignore[reportArgumentType]
 
     def predict(self, batch: dict) -> Tensor:
         """Return (N, 1, H, W) point predictions, resized bilinearly to the target's size."""
@@ -201,14 +189,6 @@ class Dense(Regression):
         maps = self.decode(pixels).reshape(n, 1, *size)
         size = batch["target"].shape[-2:]
         return functional.interpolate(maps, size, mode="bilinear", align_corners=True)
-
-    def terms(self, batch: dict, pred: Tensor) -> dict[str, float]:
-        batch = batch if "pixels" in batch else self.select(batch)
-        return super().terms({"target": self._pixels(batch["target"], batch)}, pred)
-
-    def _pixels(self, maps: Tensor, batch: dict) -> Tensor:
-        """(N, W, h, w) -> (M, W)."""
-        return maps.permute(0, 2, 3, 1).flatten(0, 2)[batch["pixels"]]
 
 
 def indices_where(mask: Tensor) -> Tensor:

@@ -50,8 +50,6 @@ class BodyMetrics(MeshMetrics):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if vertices not in ("neutral", "gt"):
-            raise ValueError(f"Unknown vertices {vertices!r}; choose from neutral, gt.")
         self.convention, self.chunk = vertices, chunk
         self.bodies = nn.ModuleList([SMPL(folder, gender) for gender in GENDERS])
         pose, shape, _ = read_mean(mean)

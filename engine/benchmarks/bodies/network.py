@@ -1,12 +1,9 @@
 """Export the network of a run as a file of a few megabytes, for models.hmr.LiteHMR(weights=)."""
 
-import io
 from pathlib import Path
 
-import torch
 from omegaconf import DictConfig
 
-from datasets.io.files import atomic_write
 from engine.runs import checkpoint
 from engine.runs import folder as runs
 
@@ -33,7 +30,4 @@ def save(run: Path, path: Path) -> None:
     state = {k.removeprefix("model."): v for k, v in saved if k.startswith("model.")}
     half = {key: v.half() if v.ndim > 1 else v for key, v in state.items()}
     about = {key: done[key] for key in ("metrics", "seed", "meta")}
-    buffer = io.BytesIO()
-    torch.save({"state_dict": half, "about": about}, buffer)
-    with atomic_write(path) as file:
-        file.write(buffer.getbuffer())
+    checkpoint.write(path, {"state_dict": half, "about": about})

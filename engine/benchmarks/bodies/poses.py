@@ -7,6 +7,8 @@ R^D Theorem 1 balances: all of it, the leading principal subspace, or each joint
 Shapes: N poses, D coordinates of a pose, R directions of a subspace.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,10 +47,6 @@ class Coordinates(nn.Module):
 
     def __init__(self, kind: Kind, mean: str | Path):
         super().__init__()
-        if kind not in Kind.__args__:
-            raise ValueError(
-                f"Unknown coordinates {kind!r}; choose from {', '.join(Kind.__args__)}."
-            )
         self.kind = kind
         base = matrix_from_6d(read_mean(mean)[0].unflatten(-1, (JOINTS, 6)))
         self.register_buffer("base", base, persistent=False)  # (24, 3, 3)
@@ -121,11 +119,7 @@ def batch_prior(
     labels: NDArray, coordinates: Coordinates, queue: int, per_joint: bool, subspace: int | None
 ) -> Prior:
     """Prior of BMC: the labels of the batch."""
-    if per_joint:
-        return Product([Batch(queue) for _ in range(JOINTS)])
-    if subspace is None:
-        return Batch(queue)
-    return Subspace(Batch(queue), principal(coordinates.of(labels), subspace))
+    return _balanced(lambda _: Batch(queue), coordinates.of(labels), per_joint, subspace)
 
 
 def mixture_prior(
@@ -144,22 +138,20 @@ def mixture_prior(
     a coordinate. Rotations lie near a low-dimensional surface, so most eigenvalues are near zero.
     max_samples: largest number of poses to fit to; 20,000 in 216 dimensions take about a minute.
     """
+    options: Any = {"regularisation": regularisation, "max_samples": max_samples}
+    fit = partial(GaussianMixture.fit, components=components, seed=seed, **options)
+    return _balanced(fit, coordinates.of(labels), per_joint, subspace)
 
-    def fit(rows: NDArray) -> GaussianMixture:
-        options: Any = {"regularisation": regularisation, "max_samples": max_samples}
-        return GaussianMixture.fit(rows, components, seed, **options)
 
-    rows = coordinates.of(labels)
+def _balanced(
+    fit: Callable[[NDArray], Prior], rows: NDArray, per_joint: bool, subspace: int | None
+) -> Prior:
+    """Fit a prior to coordinates (N, D), to those of each joint, or to those of a subspace."""
     if per_joint:
         return Product([fit(block) for block in np.split(rows, JOINTS, axis=1)])
     if subspace is None:
         return fit(rows)
-    basis = principal(rows, subspace)
-    return Subspace(fit(rows @ basis), basis)
-
-
-def principal(rows: NDArray, count: int) -> NDArray:
-    """Orthonormal directions of largest variance: (N, D) -> (D, count)."""
     centred = (rows - rows.mean(0)).astype(np.float64)
     _, vectors = np.linalg.eigh(centred.T @ centred)
-    return vectors[:, ::-1][:, :count].astype(np.float32).copy()
+    basis = vectors[:, ::-1][:, :subspace].astype(np.float32).copy()  # largest variance first
+    return Subspace(fit(rows @ basis), basis)

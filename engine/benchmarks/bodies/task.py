@@ -16,15 +16,12 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from datasets.ihmr import plausible_shape, split_target
 from engine.benchmarks.bodies.poses import PoseLoss
-from engine.benchmarks.bodies.terms import Released, Spin
-from engine.training.log import Log
+from engine.benchmarks.bodies.terms import Spin
 from engine.training.task import Regression, indices_where
 from losses import Flat
 from models.rotations import matrix_from_6d
@@ -41,13 +38,12 @@ class MeshRecovery(Regression):
         model: a MeshRegressor.
         loss: a PoseLoss.
         body: the neutral SMPL, joints only.
-        terms: Spin or Released of engine.benchmarks.bodies.terms.
+        terms: Spin or Released of terms.py.
         scale: {"keypoints", "joints", "pose", "shape", "camera"}: the weights of the terms.
         overshoot: stop when the mean squared distance of the predicted poses to the mean pose
             exceeds that of the labels by this factor.
         warmup: epochs without that check, for a network that starts from another task's weights.
         collapse: stop when sigma falls below this.
-        weights: not supported; always None.
         cached: the inputs are features, so only the head runs.
     """
 
@@ -59,15 +55,14 @@ class MeshRecovery(Regression):
         model: Any,
         loss: PoseLoss,
         body: SMPL,
-        terms: Spin | Released,
+        terms: Spin,
         scale: dict[str, float],
         overshoot: float,
         warmup: int,
         collapse: float,
-        weights: None = None,
         cached: bool = False,
     ):
-        super().__init__(model, loss, weights, cached)
+        super().__init__(model, loss, cached=cached)
         self.body, self.counting, self.scale = body, terms, dict(scale)
         self.overshoot, self.warmup, self.collapse = overshoot, warmup, collapse
         self.register_buffer("epochs", torch.zeros((), dtype=torch.long))  # finished
@@ -169,17 +164,6 @@ class MeshRecovery(Regression):
         if error is None or error <= PERSON:
             return None
         return f"the mean joint error is {error:.4g} mm"
-
-    @torch.no_grad()
-    def show(self, log: Log, test: dict[str, NDArray], step: int) -> None:
-        """Log some true and predicted meshes to TensorBoard's mesh plugin."""
-        some = np.linspace(0, len(test["pred"]) - 1, min(4, len(test["pred"]))).astype(int)
-        body = SMPL(self.body.folder)
-        triangles = torch.from_numpy(body.triangles).expand(len(some), -1, -1)
-        for name in ("target", "pred"):
-            rows = torch.from_numpy(test[name][some])
-            vertices = body.vertices(rows[:, :216].unflatten(1, (24, 3, 3)), rows[:, 216:226])
-            log.mesh(name, vertices * torch.tensor([1.0, -1, -1]), triangles, step)  # y points up
 
     def constant_keys(self) -> set[str]:
         """Keys of the state dict that training cannot change: the body's, and frozen ones."""

@@ -36,14 +36,18 @@ class Spin:
     def keypoints(self, pred: Tensor, target: Tensor) -> Tensor:
         """(N, 49, 2), (N, 147) -> (). The mean is over 49 joints; OpenPose's have weight 0."""
         true = target.unflatten(1, (49, 3))
-        return (_without_openpose(true[..., 2:]) * (pred - true[..., :2]).square()).mean()
+        confidence = true[..., 2:]
+        weight = confidence.clone()
+        weight[:, : GROUND_TRUTH.start] = 0
+        return self.mean(self.offset(pred - true[..., :2]), weight, confidence)
 
     def joints(self, pred: Tensor, target: Tensor) -> Tensor:
         """Relative to the pelvis, of people with joints: (N, 49, 3), (N, 96) -> ()."""
-        if not len(pred):
-            return pred.sum() * 0
-        error, weight = _pelvis_errors(pred, target)
-        return (weight * error.square()).mean()
+        pred, true = pred[:, GROUND_TRUTH], target.unflatten(1, (24, 4))
+        points, confidence = true[..., :3], true[..., 3:]
+        pred = pred - pred[:, HIPS].mean(1, keepdim=True)
+        points = points - points[:, HIPS].mean(1, keepdim=True)
+        return self.mean(pred - points, confidence, confidence)
 
     def fit_error(self, joints: Tensor, keypoints: Tensor) -> Tensor:
         """(N, 49, 3), (N, 147) -> (N,), in pixels^2, with the best camera for each fit."""
@@ -51,8 +55,16 @@ class Spin:
         robust = geman_mcclure(error, self.fit_robust).sum(-1)
         return (confidence.square() * robust).mean(1)
 
+    def offset(self, error: Tensor) -> Tensor:
+        """Errors of keypoints in the units of the loss."""
+        return error
 
-class Released:
+    def mean(self, error: Tensor, weight: Tensor, confidence: Tensor) -> Tensor:
+        """Weighted mean of squares: (N, J, D), (N, J, 1), (N, J, 1) -> (); 0 without people."""
+        return (weight * error.square()).mean() if len(error) else error.sum() * 0
+
+
+class Released(Spin):
     """MMHuman3D's terms, in which a pixel is 2 / 223.
 
     Arguments:
@@ -62,28 +74,20 @@ class Released:
     """
 
     def __init__(self, robust: float, good_fit: float, fit_robust: float):
-        self.robust, self.good_fit, self.fit_robust = robust, good_fit, fit_robust
-
-    def keypoints(self, pred: Tensor, target: Tensor) -> Tensor:
-        """(N, 49, 2), (N, 147) -> (). The mean is over 49 joints; OpenPose's have weight 0."""
-        true = target.unflatten(1, (49, 3))
-        # Predictions are relative to the crop's centre, keypoints to its corner: half a pixel off.
-        error = (IMAGE * (pred - true[..., :2]) - 1) / (IMAGE - 1)
-        return self._mean(error, _without_openpose(true[..., 2:]), true[..., 2:])
-
-    def joints(self, pred: Tensor, target: Tensor) -> Tensor:
-        """Relative to the pelvis, of people with joints: (N, 49, 3), (N, 96) -> ()."""
-        error, confidence = _pelvis_errors(pred, target)
-        return self._mean(error, confidence, confidence)
+        super().__init__(good_fit, fit_robust)
+        self.robust = robust
 
     def fit_error(self, joints: Tensor, keypoints: Tensor) -> Tensor:
-        """(N, 49, 3), (N, 147) -> (N,), with the best camera for each fit."""
         error, confidence = reprojection(joints, keypoints)
         square = (error * 2 / (IMAGE - 1)).square()
         return (confidence * geman_mcclure(square, self.fit_robust).sum(-1)).sum(1)
 
-    def _mean(self, error: Tensor, weight: Tensor, confidence: Tensor) -> Tensor:
-        """Mean over the coordinates with confidence: (N, J, D), (N, J, 1), (N, J, 1) -> ()."""
+    def offset(self, error: Tensor) -> Tensor:
+        """Predictions are relative to the crop's centre, keypoints to its corner: half a pixel."""
+        return (IMAGE * error - 1) / (IMAGE - 1)
+
+    def mean(self, error: Tensor, weight: Tensor, confidence: Tensor) -> Tensor:
+        """Mean over the coordinates with confidence."""
         total = (weight * geman_mcclure(error.square(), self.robust)).sum()
         return total / ((confidence > 0).sum() * error.shape[-1]).clamp(min=1)
 
@@ -115,19 +119,3 @@ def reprojection(joints: Tensor, keypoints: Tensor) -> tuple[Tensor, Tensor]:
     points = joints + position.mT
     confidence[:, IGNORED] = 0
     return FOCAL * points[..., :2] / points[..., 2:] - pixels, confidence
-
-
-def _without_openpose(confidence: Tensor) -> Tensor:
-    """Set the confidence (N, 49, 1) of OpenPose's joints to zero."""
-    counted = confidence.clone()
-    counted[:, : GROUND_TRUTH.start] = 0
-    return counted
-
-
-def _pelvis_errors(pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Errors (N, 24, 3) relative to the pelvis and the confidence (N, 24, 1)."""
-    pred, true = pred[:, GROUND_TRUTH], target.unflatten(1, (24, 4))
-    points, confidence = true[..., :3], true[..., 3:]
-    pred = pred - pred[:, HIPS].mean(1, keepdim=True)
-    points = points - points[:, HIPS].mean(1, keepdim=True)
-    return pred - points, confidence

@@ -6,46 +6,46 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lightning_fabric import Fabric
 
-from datasets.ages import AgeDataset
 from engine.features import cache as features
 from engine.features.cache import MADE_FROM, FeatureTable
 from engine.runs import checkpoint
 from engine.runs.run import run
 from engine.training.fabric import make_fabric
-from tests.engine.tiny import SIZE, TinyNet, config, write_faces
+from tests.engine.tiny import TinyNet, config, depth_config, write_faces
 
 STAGE2 = "imdb_wiki/bmc"
 
 
-def head(done: dict) -> dict:
-    return checkpoint.read(Path(done["folder"]) / "checkpoints" / "last.pt")["task"]
-
-
-def test_cached_and_uncached_give_the_same_head(faces: Path, tmp_path: Path):
-    plain = ("dataset.augment=false", "trainer.epochs=5", "optim.optimizer.lr=0.01")
-    uncached = run(config(faces, tmp_path, STAGE2, "features=none", *plain))
-    cached = run(
-        config(
-            faces,
-            tmp_path,
-            STAGE2,
-            "features=cached",
-            "features.views=1",
-            "features.augment=false",
-            *plain,
-        )
+@pytest.mark.parametrize(
+    ("make", "data", "row", "changes"),
+    [
+        (config, "faces", STAGE2, ["trainer.epochs=5"]),
+        (depth_config, "rooms", "nyud2/bni", []),
+    ],
+)
+def test_cached_and_uncached_give_the_same_head(
+    make, data: str, row: str, changes: list, tmp_path: Path, request: pytest.FixtureRequest
+):
+    plain = ("dataset.augment=false", "optim.optimizer.lr=0.01", *changes)
+    cached = ("features=cached", "features.views=1", "features.augment=false")
+    folder = request.getfixturevalue(data)
+    runs = [run(make(folder, tmp_path, row, *how, *plain)) for how in (["features=none"], cached)]
+    assert runs[0]["folder"] != runs[1]["folder"]
+    one, other = (
+        checkpoint.read(Path(done["folder"]) / "checkpoints" / "last.pt")["task"] for done in runs
     )
-    assert uncached["folder"] != cached["folder"]
-    one, other = head(uncached), head(cached)
     assert set(one) == set(other)
-    assert {key for key in one if key.startswith("model.")} == {
-        "model.linear.weight",
-        "model.linear.bias",
-    }
+    if make is config:  # stage 1's checkpoint has the rest
+        model = {key for key in one if key.startswith("model.")}
+        assert model == {"model.linear.weight", "model.linear.bias"}
     for key, value in one.items():
         torch.testing.assert_close(other[key], value, rtol=0, atol=1e-4)
+    known = {key: value for key, value in runs[0]["metrics"].items() if value is not None}
+    assert len(known) > (20 if make is depth_config else 0)
+    for key, value in known.items():
+        # 1e-3: the table of maps is float16
+        assert runs[1]["metrics"][key] == pytest.approx(value, rel=1e-3), key
 
 
 def test_extraction_resumes_from_its_shards(
@@ -84,30 +84,24 @@ def test_compiled_features_are_those_of_the_model(
     shapes = []
 
     def compiled(forward: Any) -> Any:  # torch itself tests the numbers of torch.compile
-        def fast(x: torch.Tensor) -> torch.Tensor:
-            shapes.append(len(x))
-            return forward(x)
-
-        return fast
+        return lambda x: (shapes.append(len(x)), forward(x))[1]
 
     monkeypatch.setattr(torch, "compile", compiled)
     settings = ("features=cached", "features.views=1", "features.batch_size=10")
-    tables = []
+    model, tables = TinyNet(), []
     for name in ("false", "true"):
         cfg = config(faces, tmp_path, STAGE2, *settings, f"trainer.compile={name}")
-        torch.manual_seed(0)
         dataset = features.build.dataset(cfg, "train")
-        features.extract(make_fabric(cfg), TinyNet(), dataset, tmp_path / name, 1, cfg)
+        features.extract(make_fabric(cfg), model, dataset, tmp_path / name, 1, cfg)
         tables.append(np.load(tmp_path / name / "features.npy"))
     np.testing.assert_array_equal(*tables)
     assert shapes == [10] * 4  # of 48 images; the last batch has another shape
 
 
-@pytest.mark.parametrize("resident", [True, False])
-def test_each_epoch_reads_its_view(resident: bool, tmp_path: Path):
+def test_each_epoch_reads_its_view(tmp_path: Path):
     np.save(tmp_path / "features.npy", np.arange(2 * 5 * 3.0).reshape(2, 5, 3))
     np.save(tmp_path / "target.npy", np.arange(2.0)[:, None, None] * 10 + np.arange(5.0)[:, None])
-    table, part = FeatureTable(tmp_path, None, resident), FeatureTable(tmp_path, [4, 1], resident)
+    table, part = FeatureTable(tmp_path), FeatureTable(tmp_path, [4, 1])
     assert (len(table), len(part)) == (5, 2)
     for epoch in (0, 1, 2):
         view = epoch % 2
@@ -196,10 +190,7 @@ def test_other_images_make_the_features_again(tmp_path: Path, capsys: pytest.Cap
 
 def test_features_that_are_not_finite_are_named(faces: Path, tmp_path: Path):
     cfg = config(faces, tmp_path, STAGE2, "features=cached", "features.dtype=float16")
-    model = TinyNet()
-    with torch.no_grad():
-        model.bn.weight.fill_(1e9)  # more than float16 holds
-    fabric = Fabric(accelerator="cpu", devices=1)
-    splits = {"val": AgeDataset(cfg.dataset.csv, cfg.dataset.root, "val", SIZE)}
-    with pytest.raises(ValueError, match=r"features of images .*not finite as float16"):
-        features.tables(fabric, cfg, model, splits, None)
+    model, splits = TinyNet(), {"val": features.build.dataset(cfg, "val")}
+    torch.nn.init.constant_(model.bn.weight, 1e9)  # more than float16 holds
+    with pytest.raises(ValueError, match=r"features of images \[0, .*not finite as float16"):
+        features.tables(make_fabric(cfg), cfg, model, splits, None)

@@ -24,22 +24,18 @@ def keys(order: Order, epoch: int = 0, start: int = 0) -> list:
     accumulate=st.integers(1, 3),
     world=st.integers(1, 2),
 )
-def test_every_sample_once_in_batches_of_one_size(size, batch, accumulate, world):
+def test_a_step_has_the_same_samples_whatever_the_devices(size, batch, accumulate, world):
+    """Every sample once, in batches of one size, each shared by all ranks."""
     orders = [Order(size, batch, 0, accumulate, rank, world) for rank in range(world)]
     shares = [keys(order, epoch=2) for order in orders]
-    seen = [index for share in shares for part in share for epoch, index in part]
-    assert sorted(seen) == list(range(size))
+    assert all(len(part) > 0 for share in shares for part in share)
+    joined = [sum(parts, []) for parts in zip(*shares, strict=True)]  # noqa: RUF017
+    assert joined == keys(Order(size, batch, 0, accumulate), epoch=2)
+    assert len(joined) == len(orders[0])
+    assert sorted(index for part in joined for _, index in part) == list(range(size))
     sizes = [len(b) for b in orders[0].batches()]
     assert max(sizes) <= batch
     assert max(sizes) - min(sizes) <= 1
-    assert len(shares[0]) == len(orders[0]) if orders[0].start == 0 else True
-    assert all(len(part) > 0 for share in shares for part in share)
-
-
-def test_a_step_has_the_same_samples_whatever_the_devices():
-    one = keys(Order(50, 16, seed=3), epoch=1)
-    two = [keys(Order(50, 16, 3, 1, rank, 2), epoch=1) for rank in range(2)]
-    assert one == [a + b for a, b in zip(*two, strict=True)]
 
 
 def test_order_depends_on_seed_and_epoch_only_and_can_start_anywhere():
@@ -48,14 +44,11 @@ def test_order_depends_on_seed_and_epoch_only_and_can_start_anywhere():
     assert keys(order, epoch=1) != keys(order, epoch=2)
     assert keys(order, epoch=1) != keys(Order(40, 8, seed=2), epoch=1)
     assert keys(order, epoch=1, start=3) == keys(order, epoch=1)[3:]
-
-
-def test_an_epoch_can_be_a_part_of_the_data():
-    order = Order(100, 16, seed=0, epoch_size=40)
-    first, second = ([i for part in keys(order, e) for _, i in part] for e in (0, 1))
-    assert len(set(first)) == len(set(second)) == 40
-    assert set(first) != set(second)
-    assert order.steps == 3
+    part = Order(100, 16, seed=0, epoch_size=40)
+    first, second = ({i for batch in keys(part, epoch) for _, i in batch} for epoch in (0, 1))
+    assert len(first) == len(second) == 40
+    assert first != second
+    assert part.steps == 3
 
 
 def test_full_batches_and_the_rest():

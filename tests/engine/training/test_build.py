@@ -16,27 +16,20 @@ def task(faces: Path, tmp_path: Path, experiment: str, *overrides: str):
     return build.task(config(faces, tmp_path, experiment, *overrides), LABELS)
 
 
-def test_the_prior_is_fitted_to_the_labels(faces: Path, tmp_path: Path):
+def test_prior_and_head_are_fitted_to_the_labels(faces: Path, tmp_path: Path):
     bins = task(faces, tmp_path, "imdb_wiki/bni").loss.prior
     assert bins.centers.tolist() == list(range(20, 61))
     np.testing.assert_allclose(bins.weights, 1 / 41, rtol=1e-6)
-    mixture = task(faces, tmp_path, "imdb_wiki/gai").loss.prior
-    mean = float(mixture.weights @ mixture.means[:, 0])
+    gai = task(faces, tmp_path, "imdb_wiki/gai")
+    mean = float(gai.loss.prior.weights @ gai.loss.prior.means[:, 0])
     assert mean == pytest.approx(LABELS.mean(), rel=1e-3)
-
-
-def test_the_head_is_as_wide_as_the_likelihood(faces: Path, tmp_path: Path):
-    assert task(faces, tmp_path, "imdb_wiki/bmc").model.linear.out_features == 1
+    assert gai.model.linear.out_features == 1
     histogram = task(faces, tmp_path, "imdb_wiki/histogram")
     assert histogram.model.linear.out_features == 41  # one bin for each age that has labels
-    edges = histogram.loss.likelihood.edges
-    assert (edges[0], edges[-1]) == (19.5, 60.5)
-
-
-def test_histogram_bins_stop_at_the_given_age():
     labels = np.array([[0.0], [30.0], [186.0]])
-    histogram = build.label_histogram(labels, 1.0, 1.5, "median", 0, 120)
-    assert (histogram.edges[0], histogram.edges[-1]) == (-0.5, 120.5)
+    limited = build.label_histogram(labels, 1.0, 1.5, "median", 0, 120)
+    edges = [*histogram.loss.likelihood.edges[[0, -1]], *limited.edges[[0, -1]]]
+    assert edges == [19.5, 60.5, -0.5, 120.5]
 
 
 def test_weights_have_mean_one_and_follow_the_sample(faces: Path, tmp_path: Path):

@@ -5,9 +5,11 @@ logged and before a checkpoint is written; the tests make a CPU do the same.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 from engine.runs.run import run
 from engine.training.divergence import DivergenceCheck
@@ -45,42 +47,45 @@ def tiny(faces: Path, tmp_path: Path, *overrides: str):
     return config(faces, tmp_path, "imdb_wiki/fds", *changes, *overrides)
 
 
-def saved(tmp_path: Path) -> list[str]:
-    return sorted(path.name for path in tmp_path.rglob("*.pt"))
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps after which last.pt was written."""
+    steps, save = [], Loop.save
+    monkeypatch.setattr(Loop, "save", lambda self: (steps.append(self.steps_done), save(self)))
+    return steps
 
 
 @pytest.mark.parametrize(
-    ("number", "settings", "message", "files"),
+    ("number", "settings", "message", "steps"),
     [
         (0, CPU, "epoch 0, step 0", []),
-        (2, CPU, "epoch 0, step 2", ["last.pt"]),
+        (2, CPU, "epoch 0, step 2", [1, 2]),
         (1, ("log.every=3",), r"epoch 0, step 1 \(1 steps later\)", []),
+        (STEPS + 1, ("log.every=1000",), r"epoch 1, step 1 \(2 steps later\)", [4]),
+        (STEPS + 1, ("log.every=1000", "trainer.checkpoint_every=2"), "epoch 1, step 1", [2, 4]),
     ],
-    ids=["cpu, first step", "cpu, later step", "gpu, when it logs"],
+    ids=["cpu, first step", "cpu, later step", "gpu, log", "gpu, epoch", "gpu, checkpoint"],
 )
 def test_the_first_bad_step_is_named(
-    number, settings, message, files, faces: Path, tmp_path: Path, monkeypatch, request
+    number, settings, message, steps, saved, faces: Path, tmp_path: Path, monkeypatch, request
 ):
-    """A CPU stops at once, a GPU when it logs."""
+    """A CPU stops at once, a GPU when it logs and before it saves."""
     if settings != CPU:
         request.getfixturevalue("later")
     break_at(monkeypatch, number)
     with pytest.raises(FloatingPointError, match=rf"{message}: loss=.*pred_min=.*pred_max=.*lr"):
         run(tiny(faces, tmp_path, *settings))
-    assert saved(tmp_path) == files
+    assert saved == steps
 
 
-@pytest.mark.usefixtures("later")
-@pytest.mark.parametrize("every", [0, 2])
-def test_a_gpu_stops_before_it_saves(every, faces: Path, tmp_path: Path, monkeypatch):
-    """In the second epoch: the first one's checkpoint stays what it was."""
-    break_at(monkeypatch, STEPS + 1)
-    written = []
-    save = Loop.save
-    monkeypatch.setattr(Loop, "save", lambda self: (written.append(self.steps_done), save(self)))
-    with pytest.raises(FloatingPointError, match="epoch 1, step 1"):
-        run(tiny(faces, tmp_path, "log.every=1000", f"trainer.checkpoint_every={every}"))
-    assert written == ([2, 4] if every else [4])
+def test_inputs_that_are_not_finite_are_named():
+    """The data are wrong, the run has not diverged."""
+    task = SimpleNamespace(terms=lambda batch, pred: {})
+    check = DivergenceCheck(Fabric(accelerator="cpu", devices=1), task, STEPS)
+    batch = {"input": torch.ones(3, 2, 2), "meta": {"index": torch.tensor([7, 8, 9])}}
+    batch["input"][1, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"step 2: loss=nan. The inputs of .*samples \[8\]"):
+        check.record(2, torch.tensor(torch.nan), batch, torch.ones(3, 1))
 
 
 @pytest.mark.parametrize("every", [0, 2])
@@ -98,7 +103,7 @@ def test_an_overflow_in_the_last_step_is_not_saved(every, faces: Path, tmp_path:
     found = r"1 parameters are not: model.linear.bias. Nothing is saved"
     with pytest.raises(FloatingPointError, match=found):
         run(tiny(faces, tmp_path, "log.every=1000", f"trainer.checkpoint_every={every}"))
-    assert saved(tmp_path) == []
+    assert not [*tmp_path.rglob("*.pt")]
 
 
 @pytest.mark.usefixtures("later")

@@ -41,7 +41,7 @@ def test_regularizers_are_added_to_the_loss_and_reach_the_features(cached: bool)
     model, passes = TinyNet(dropout=0.0), []
     model.conv.register_forward_hook(lambda *_: passes.append(1))
     loss, term = BalancedLoss(Gaussian(), Flat()), TinyRegularizer(0.5)
-    task = Regression(model, loss, cached=cached, regularizers=[term])
+    task = Regression(model, loss, cached=cached, regularizers={"tiny": term})
     given = batch()
     features = torch.randn(6, 8, requires_grad=True)
     if cached:
@@ -51,13 +51,11 @@ def test_regularizers_are_added_to_the_loss_and_reach_the_features(cached: bool)
     plain = loss(pred, given["target"])
     expected = term(features if cached else model.features(given["input"]), pred, given["target"])
     torch.testing.assert_close(total, plain + expected)
-    assert task.terms(given, pred)["regularizer/tinyregularizer"] == pytest.approx(expected.item())
+    assert task.terms(given, pred)["regularizer/tiny"] == pytest.approx(expected.item())
     (total - plain).backward()
     grad = features.grad if cached else model.conv.weight.grad
     assert grad is not None
     assert grad.abs().sum() > 0
-    with pytest.raises(ValueError, match="two regularizers of one class"):
-        Regression(model, loss, regularizers=[term, term])
 
 
 def test_regularizers_of_a_run(faces: Path, tmp_path: Path):
@@ -98,7 +96,7 @@ def test_regularizers_of_a_run(faces: Path, tmp_path: Path):
 
 
 def test_regularizers_of_maps_see_pixels(rooms: Path, tmp_path: Path):
-    cfg = regularized(tiny.depth_config(rooms, tmp_path, "nyud2/bni", "features=none"))
+    cfg = regularized(tiny.depth_config(rooms, tmp_path, "nyud2/bni", "features=none", ALL))
     train = build.dataset(cfg, "train")
     task: Any = build.task(cfg, train.labels, None, train.label_counts)
     mean = np.average(train.labels[:, 0], weights=train.label_counts)
@@ -108,26 +106,18 @@ def test_regularizers_of_maps_see_pixels(rooms: Path, tmp_path: Path):
         lambda _, given: shapes.append([tuple(x.shape) for x in given])
     )
     given = samples(train, 2)
-    pixels = int((given["target"] >= task.nearest).sum())
+    counted = given["target"][given["target"] >= task.nearest][:, None]
     loss, pred = task(given)
-    assert shapes == [[(pixels, 4), (pixels, 1), (pixels, 1)]]
-    bni = task.loss(
-        pred, given["target"].flatten()[given["target"].flatten() >= task.nearest, None]
-    )
+    assert shapes == [[(len(counted), 4), (len(counted), 1), (len(counted), 1)]]
     terms = task.regularizer_terms
-    torch.testing.assert_close(loss, bni + terms["one"] + terms["two"])
+    assert set(terms) == set(cfg.regularizer)
+    torch.testing.assert_close(loss, task.loss(pred, counted) + sum(terms.values()))
+    loss.backward()
 
 
-def test_regularizers_of_pixels_and_of_sentences(rooms: Path, tmp_path: Path):
-    """Every experiment with features takes them: maps by a subset of pixels, pairs of sentences."""
-    cfg = tiny.depth_config(rooms, tmp_path, "nyud2/bni", "features=none", ALL)
-    train = build.dataset(cfg, "train")
-    task: Any = build.task(cfg, train.labels, None, train.label_counts)
-    task(samples(train, 2))[0].backward()
-    assert set(task.regularizer_terms) == set(cfg.regularizer)
-    assert all(term.isfinite() for term in task.regularizer_terms.values())
+def test_regularizers_of_sentences_and_their_views():
     sentences = ["experiment=stsb/vanilla", "+regularizer=ranksim", "model.inputs=4"]
-    task = build.task(composed("train", sentences), np.linspace(0, 5, 20)[:, None])
+    task: Any = build.task(composed("train", sentences), np.linspace(0, 5, 20)[:, None])
     given = {"input": torch.randn(6, 4), "target": torch.arange(6.0)[:, None]}
     task(given | {"meta": {"index": torch.arange(6)}})[0].backward()
     assert task.regularizer_terms["ranksim"] > 0
