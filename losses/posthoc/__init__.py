@@ -16,13 +16,12 @@ from torch import Tensor, nn
 
 from ..batches import is_readable
 from ..categorical import Categorical, Histogram
-from ..likelihoods import Location
 from ..mixture import GaussianMixture
 from ..priors import Flat
 from . import fitting, inverse
-from .fitting import NOISE, Criterion, Method
+from .fitting import Criterion, Method
 from .inverse import ANYWHERE, Curve, Ends, Point
-from .labels import as_array, as_prior, central, label_range, log_frequencies, tempered
+from .labels import as_array, as_prior, central, divided, label_range, log_frequencies, tempered
 
 NODES = 4096  # of the curve
 
@@ -31,23 +30,22 @@ class Rebalancer(nn.Module):
     """r(pred) -> balanced predictions of the same shape, for tensors and NumPy arrays.
 
     prior: p_train, as Bins, a GaussianMixture, a scipy.stats.gaussian_kde, or the training labels;
-        None takes the training labels given to `fit`. With a prior of one dimension, predictions
-        of any shape are mapped one by one; with a mixture of D dimensions they are (N, D).
-    sigma: the noise that p_bal assumes, one number or (D,); None: `fit` chooses it. 0: no change.
+        None: the training labels given to `fit`. With a prior of one dimension, predictions of any
+        shape are mapped one by one; with a mixture of D dimensions they are (N, D).
+    sigma: the noise of p_bal, one number or (D,); None: `fit` chooses it. 0: no change.
         `r(pred, sigma)` takes one per sample.
     power, strength: dials. p_train^power aims at test labels distributed as p_train^(1 - power);
         strength scales the balancing term, as in `BalancedLoss`. 1 is Theorem 1, 0 changes nothing.
     likelihood: the noise, "gaussian", "laplace" or "huber". For models that output logits, a
         Histogram or a Categorical: p_train(y | x) / p_train(y)^(power * strength), decoded.
-    point: what the model was trained to predict, "mean" (MSE) or "median" (L1); by default the
-        median for "laplace", else the mean.
+    point: what the model was trained to predict: "mean" (MSE), or "median" (L1; of "laplace").
     method: "theorem"; "isotonic", a regression of held-out labels on predictions with balanced
         weights; "blend", the two mixed by cross-validation.
     criterion: of `fit`: "nll" (maximum likelihood under Theorem 1), "bmae" or "brmse".
-    bound: T^-1 diverges where a plain prediction lies outside T's range, so results are clipped to
-        the range of the training labels. With a number, results that leave the range by more than
-        that raise an error instead. A mixture has a range after `fit`: of the training labels
-        or else, in one dimension, of the held-out labels and the middle 99.8% of the mixture.
+    bound: results are clipped to the range of the training labels, because T^-1 diverges outside
+        of T's range. With a number, results that leave the range by more raise an error instead.
+        A mixture has a range after `fit`: of the training labels, or else of the held-out ones
+        and the middle 99.8% of the mixture, if it has one dimension.
 
     Example:
         >>> balance = Rebalancer(train_labels).fit(val_pred, val_target)
@@ -74,17 +72,15 @@ class Rebalancer(nn.Module):
         self.point: Any = point or ("median" if self.kind == "laplace" else "mean")
         self.method: Method = method
         self.criterion: Criterion = criterion
-        self.power, self.strength, self.bound = power, strength, bound
-        self.given = sigma is not None
+        self.power, self.strength, self.bound = 1.0 if power is None else power, strength, bound
+        self.given, self.choose_power = sigma is not None, power is None
         self.active: bool | None = None  # None: no sigma yet; False: predictions stay as they are
         value = torch.as_tensor(math.nan if sigma is None else sigma, dtype=torch.float64)
         zero = torch.zeros((), dtype=torch.float64)
-        self.sigma = nn.Buffer(value.detach().clone())
-        self.share = nn.Buffer(zero)  # of the isotonic curve
-        self.x, self.m = nn.Buffer(zero.new_empty(0)), nn.Buffer(zero.new_empty(0))
-        self.isotonic_x, self.isotonic_m = nn.Buffer(self.x.clone()), nn.Buffer(self.x.clone())
+        self.sigma, self.share = nn.Buffer(value.detach().clone()), nn.Buffer(zero)  # of isotonic
+        empty: Any = (nn.Buffer(zero.new_empty(0)) for _ in range(5))
+        self.x, self.m, self.isotonic_x, self.isotonic_m, self.log_p = empty
         self.ends = nn.Buffer(torch.tensor(ANYWHERE, dtype=torch.float64))
-        self.log_p = nn.Buffer(self.x.clone())
         fitting.check_settings(self)
         self.prior: Any = None
         if prior is not None:
@@ -95,10 +91,6 @@ class Rebalancer(nn.Module):
     @property
     def dims(self) -> int:
         return self.prior.means.shape[-1] if isinstance(self.prior, GaussianMixture) else 1
-
-    @property
-    def tempering(self) -> float:
-        return 1.0 if self.power is None else self.power
 
     def fit(
         self,
@@ -119,7 +111,7 @@ class Rebalancer(nn.Module):
             if labels is None:
                 raise ValueError("Rebalancer needs a prior; give one, or fit(..., train_labels).")
             self._set_prior(labels)
-        if self.logits is not None and self.power is None:
+        if self.logits is not None and self.choose_power:
             self.power = fitting.choose_power(self, torch.from_numpy(x), y.ravel())
         if self.logits is not None or isinstance(self.prior, Flat):
             return self
@@ -130,11 +122,12 @@ class Rebalancer(nn.Module):
             labels = np.append(y, central(self.prior))
         if labels is not None:
             ends = torch.from_numpy(np.stack([labels.min(0), labels.max(0)]))
-            self.ends = ends if self.dims > 1 else ends.flatten()
+            self.ends = ends.reshape(2, -1).squeeze(1)
+        self.share = torch.zeros_like(self.share)
         if helps:
             fitting.fit_curves(self, x, y, weight)
         else:
-            self.sigma, self.share = torch.zeros(2, dtype=torch.float64)
+            self.sigma = self.share.clone()
         self._tabulate()
         return self
 
@@ -143,36 +136,27 @@ class Rebalancer(nn.Module):
         if not isinstance(pred, Tensor):
             values = np.asarray(pred)
             values = values if values.dtype.kind == "f" else values.astype(np.float64)
-            if self.dims > 1 or sigma is not None or self.logits is not None:
-                return self.forward(torch.tensor(values), sigma).numpy()
-            self._check_values(values, bool(np.isfinite(values).all()))
-            if not self.active:
-                return values.copy()
-            found = np.interp(values.ravel(), self.x.cpu().numpy(), self.m.cpu().numpy())
-            return found.reshape(values.shape).astype(values.dtype, copy=False)
+            return self.forward(torch.tensor(values, device=self.sigma.device), sigma).cpu().numpy()
         if self.logits is not None:
-            return self.divided(pred, self.strength * self.tempering)
+            return divided(self.logits, pred, self.strength * self.power * self.log_p)
+        if self.active is None:
+            raise RuntimeError("Rebalancer has no sigma yet; call fit, or give sigma and a prior.")
         dtype = pred.dtype if pred.is_floating_point() else torch.float32
-        values = pred.to(self.sigma.dtype)
-        self._check_values(values, not is_readable(values) or bool(values.isfinite().all()))
+        values, readable = pred.to(self.sigma.dtype), is_readable(pred)
+        if readable and not values.isfinite().all():
+            raise ValueError("Predictions must be finite; some are NaN or infinite.")
         if not self.active:
             return pred.to(dtype, copy=True)
         if sigma is not None or self.dims > 1:
             return self._solved(values, sigma).to(dtype)
         x, m, inside = self.x, self.m, values.clamp(self.x[0], self.x[-1])
+        if self.bound is not None and readable:
+            self._refuse((inside != values).any())
+        if readable and not values.requires_grad:  # the same, faster
+            return torch.from_numpy(np.asarray(np.interp(values, x, m))).to(dtype)
         k = torch.searchsorted(x, inside.detach().contiguous()).clamp(1, len(x) - 1)
         slope = (m[1:] - m[:-1]) / (x[1:] - x[:-1])
         return (m[k - 1] + (inside - x[k - 1]) * slope[k - 1]).to(dtype)
-
-    def _check_values(self, values: Any, finite: bool) -> None:
-        """Raise for predictions that are not finite or, in one dimension, exceed the bound."""
-        if self.active is None:
-            raise RuntimeError("Rebalancer has no sigma yet; call fit, or give sigma and a prior.")
-        if not finite:
-            raise ValueError("Predictions must be finite; some are NaN or infinite.")
-        readable = not isinstance(values, Tensor) or is_readable(values)
-        if self.bound is not None and readable and len(self.x) and math.prod(values.shape):
-            self._refuse(float(values.min()) < self.x[0] or float(values.max()) > self.x[-1])
 
     def _refuse(self, outside: Any) -> None:
         if outside:
@@ -191,27 +175,18 @@ class Rebalancer(nn.Module):
         rows = values.reshape(-1, 1) if self.dims == 1 else values
         if rows.ndim != 2 or rows.shape[-1] != self.dims:
             raise ValueError(f"Expected pred (N, {self.dims}), got {tuple(values.shape)}.")
-        noise = self.sigma
-        if sigma is not None:
-            noise = torch.as_tensor(sigma).to(rows)
-            noise = noise.reshape(-1, 1) if self.dims == 1 or noise.ndim < 2 else noise
-            if len(noise) not in (1, len(rows)):
-                raise ValueError(f"Expected one sigma per sample ({len(rows)}), got {len(noise)}.")
-        prior = tempered(self.prior, self.tempering)
+        noise = self.sigma if sigma is None else torch.as_tensor(sigma).to(rows)
+        if sigma is not None and (self.dims == 1 or noise.ndim < 2):
+            noise = noise.reshape(-1, 1)
+        if noise.ndim == 2 and len(noise) not in (1, len(rows)):
+            raise ValueError(f"Expected one sigma per sample ({len(rows)}), got {len(noise)}.")
         ends = self._range() if self.dims == 1 else ANYWHERE
-        m = inverse.solve(prior, noise, self.strength, rows, ends)
+        m = inverse.solve(tempered(self.prior, self.power), noise, self.strength, rows, ends)
         limited = m.clamp(*self.ends)
         if self.bound is None or not is_readable(m):
             return limited.reshape(values.shape)
         self._refuse(((m - limited).abs() > self.bound).any())
         return m.reshape(values.shape)
-
-    def divided(self, logits: Tensor, power: float) -> Tensor:
-        """p_train(y | x) / p_train(y)^power, decoded: logits (N, K) -> (N,)."""
-        likelihood: Any = self.logits
-        if logits.ndim != 2 or logits.shape[-1] != len(self.log_p):
-            raise ValueError(f"Expected logits (N, {len(self.log_p)}), got {tuple(logits.shape)}.")
-        return likelihood.decode(logits - power * self.log_p.to(logits))[:, 0]
 
     def plain(self, m: ArrayLike) -> NDArray:
         """T: the plain predictions whose balanced ones are m, for labels of one dimension."""
@@ -219,38 +194,36 @@ class Rebalancer(nn.Module):
 
     def at(self, **dials: Any) -> "Rebalancer":
         """Return a copy with another `strength`, `power` or `sigma`."""
+        if unknown := dials.keys() - {"strength", "power", "sigma"}:
+            raise TypeError(f"Unknown dial {unknown}; choose from strength, power, sigma.")
+        if "power" in dials and self.method != "theorem":
+            raise ValueError("power is set before an isotonic fit; use strength.")
         other = copy.deepcopy(self)
         for name, value in dials.items():
-            if name not in ("strength", "power", "sigma"):
-                raise TypeError(f"Unknown dial {name!r}; choose from strength, power, sigma.")
-            if name == "power" and self.method != "theorem":
-                raise ValueError("power is set before an isotonic fit; use strength.")
-            new = torch.as_tensor(value).to(self.sigma) if name == "sigma" else value
-            setattr(other, name, new)
+            setattr(
+                other, name, torch.as_tensor(value).to(self.sigma) if name == "sigma" else value
+            )
         fitting.check_settings(other)
         other._tabulate()
         return other
-
-    def noise(self, sigma: float) -> Location:
-        kind: Any = NOISE[self.kind]
-        return kind(torch.tensor(sigma, dtype=torch.float64), floor=1e-150)
 
     def curve(self, sigma: float, nodes: int = NODES, plain: bool = False) -> Curve:
         """Return T's curve for this sigma; `plain`: of Theorem 1, whatever the dials, and so far
         beyond the label range that the noise of no label is cut off.
         """
         prior, (low, high) = copy.deepcopy(self.prior).cpu(), self._range()
-        prior = prior if plain else tempered(prior, self.tempering)
+        prior = prior if plain else tempered(prior, self.power)
         ends = (low - 3 * sigma, high + 3 * sigma) if plain else (low, high)
         strength = 1.0 if plain else self.strength
-        return inverse.curve(prior, self.noise(sigma), self.point, strength, ends, nodes)
+        return inverse.curve(
+            prior, inverse.noise(self.kind, sigma), self.point, strength, ends, nodes
+        )
 
     def _set_prior(self, given: Any) -> None:
+        self.prior = given if self.logits is not None else as_prior(given)
         if self.logits is not None:
-            self.prior, self.log_p = given, log_frequencies(self.logits, given)
-            return
-        self.prior = as_prior(given)
-        if self.dims == 1 and not isinstance(self.prior, Flat):
+            self.log_p = log_frequencies(self.logits, given)
+        elif self.dims == 1 and not isinstance(self.prior, Flat):
             self.ends = label_range(self.prior)[:, 0]
 
     def _range(self) -> Ends:
@@ -265,6 +238,7 @@ class Rebalancer(nn.Module):
             self.x, self.m = (t.to(self.sigma) for t in fitting.joined(self))
 
     def _activate(self) -> None:
+        """Set `active` now, because a compiler cannot read buffers."""
         idle = isinstance(self.prior, Flat) or not self.sigma.any()
         self.active = not (self.strength == 0 or (idle and self.share == 0))
         if self.active and self.share == 0 and self.sigma.isnan().any():

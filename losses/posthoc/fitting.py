@@ -12,7 +12,7 @@ N: held-out samples.
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -20,18 +20,15 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from ..likelihoods import Gaussian, Location
 from ..priors import Bins
-from ..robust import Huber, Laplace
-from .inverse import Curve, Point, solve
-from .labels import atoms_of, label_range
+from .inverse import NOISE, Curve, Point, noise, solve
+from .labels import atoms_of, divided, label_range
 
 if TYPE_CHECKING:
     from . import Rebalancer
 
 Criterion = Literal["nll", "bmae", "brmse"]
 Method = Literal["theorem", "isotonic", "blend"]
-NOISE: dict[str, type[Location]] = {"gaussian": Gaussian, "laplace": Laplace, "huber": Huber}
 Map = Callable[[NDArray], NDArray]
 Nodes = tuple[NDArray, NDArray]
 RANGES = 20  # equally wide ranges that count equally in a balanced metric
@@ -103,15 +100,15 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
         m = inverse(r, sigma, metric)(pred)
         if metric:
             return balanced(m)
-        noise, found = r.noise(sigma), torch.from_numpy(m)
+        likelihood, found = noise(r.kind, sigma), torch.from_numpy(m)
         if one:  # a smooth function of one number
             grid = torch.linspace(m.min(), m.max(), COARSE, dtype=torch.float64)[:, None]
-            values = own.log_evidence(noise, grid, grid)
+            values = own.log_evidence(likelihood, grid, grid)
             evidence = np.interp(m[:, 0], grid[:, 0], values)
         else:
             log_weights = torch.from_numpy(weight / weight.sum()).log()
-            evidence = noise.log_evidence_atoms(found, y, log_weights).numpy()
-        return float(np.average(evidence - noise.log_prob(y, found).numpy(), weights=weight))
+            evidence = likelihood.log_evidence_atoms(found, y, log_weights).numpy()
+        return float(np.average(evidence - likelihood.log_prob(y, found).numpy(), weights=weight))
 
     tried = np.log(SIGMAS if one else SIGMAS[::3])
     losses = [loss(s) for s in tried]
@@ -129,18 +126,16 @@ def inverse(r: "Rebalancer", sigma: float, dialled: bool = True) -> Map:
     if r.dims == 1:
         x, m = (t.numpy() for t in r.curve(sigma, COARSE, not dialled))
         return lambda pred: np.interp(pred, x, m)
-    noise = torch.tensor(sigma, dtype=torch.float64)
+    value = torch.tensor(sigma, dtype=torch.float64)
     strength = r.strength if dialled else 1.0
-    return lambda pred: solve(r.prior, noise, strength, torch.from_numpy(pred)).numpy()
+    return lambda pred: solve(r.prior, value, strength, torch.from_numpy(pred)).numpy()
 
 
 def isotonic(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> Nodes:
-    """Isotonic regression of labels (N, 1) on predictions, with balanced weights: nodes (G,) and
-    values (G,).
-    """
+    """Isotonic regression of labels (N, 1), with balanced weights: nodes (G,), values (G,)."""
     from sklearn.isotonic import IsotonicRegression
 
-    balanced = balanced_weight(y[:, 0], weight, 1.0 if r.power is None else r.power)
+    balanced = balanced_weight(y[:, 0], weight, r.power)
     model = IsotonicRegression().fit(x[:, 0], y[:, 0], balanced)
     nodes = np.asarray(model.X_thresholds_, float), np.asarray(model.y_thresholds_, float)
     return nodes if len(nodes[0]) > 1 else (nodes[0] + [0, 1], nodes[1].repeat(2))
@@ -166,8 +161,9 @@ def choose_share(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> fl
 
 def choose_power(r: "Rebalancer", logits: Tensor, target: NDArray) -> float:
     """Return the power with the smallest balanced error on held-out logits (N, K)."""
-    ones = np.ones(target.size)
-    losses = [score(r.criterion, r.divided(logits, p).numpy(), target, ones) for p in SHARES]
+    likelihood: Any = r.logits
+    found = [divided(likelihood, logits, power * r.log_p).numpy() for power in SHARES]
+    losses = [score(r.criterion, pred, target, np.ones(target.size)) for pred in found]
     return SHARES[int(np.argmin(losses))]
 
 
@@ -196,7 +192,7 @@ def check_settings(r: "Rebalancer") -> None:
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
     for name, value in (("strength", r.strength), ("power", r.power)):
-        if value is not None and not 0 <= value <= 1:
+        if not 0 <= value <= 1:
             raise ValueError(f"{name} must be between 0 and 1, got {value}.")
     if r.bound is not None and not r.bound >= 0:
         raise ValueError(f"bound must be None or a number >= 0, got {r.bound}.")
@@ -220,9 +216,8 @@ def can_help(r: "Rebalancer", pred: NDArray, target: NDArray) -> bool:
         if bad := int((~np.isfinite(values).all(-1)).sum()):
             raise ValueError(f"{name} must be finite; {bad} of {len(values)} samples are not.")
     low, high = label_range(r.prior).cpu().numpy()
-    margin = 0.0
-    if isinstance(r.prior, Bins):
-        margin = float(r.prior.centers.sort().values.diff().max()) / 2
+    gaps = r.prior.centers.sort().values.diff() if isinstance(r.prior, Bins) else torch.zeros(1)
+    margin = float(gaps.max()) / 2
     outside = ((target < low - margin) | (target > high + margin)).any(-1).mean()
     if outside > 0.5:
         raise ValueError(

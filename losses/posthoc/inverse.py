@@ -28,8 +28,10 @@ from ..batches import is_readable
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
+from ..robust import Huber, Laplace
 from .labels import atoms
 
+NOISE: dict[str, type[Location]] = {"gaussian": Gaussian, "laplace": Laplace, "huber": Huber}
 Point = Literal["mean", "median"]
 Ends = tuple[float, float]
 Curve = tuple[Tensor, Tensor]  # plain and balanced predictions (G,), both increasing
@@ -37,6 +39,12 @@ ANYWHERE: Ends = (-math.inf, math.inf)
 STEPS, HALVINGS = 60, 30  # of Newton's method and of its line search
 TOLERANCE = 1e-12  # of T(m) - x, in units of the largest |x|
 CHUNK = 256  # samples or nodes at a time
+
+
+def noise(kind: str, sigma: float) -> Location:
+    """Return p_bal's noise."""
+    likelihood: Any = NOISE[kind]
+    return likelihood(torch.tensor(sigma, dtype=torch.float64), floor=1e-150)
 
 
 def plain(prior: Prior, likelihood: Location, point: Point, m: Tensor) -> Tensor:

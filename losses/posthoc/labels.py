@@ -159,3 +159,10 @@ def log_frequencies(likelihood: Histogram | Categorical, given: Any) -> Tensor:
         place = likelihood.index(prior.centers[:, None].to(likelihood.edges))
         mass = mass.new_zeros(likelihood.bins).index_add(0, place, mass)
     return mass.clamp(min=mass[mass > 0].min()).log()
+
+
+def divided(likelihood: Histogram | Categorical, logits: Tensor, log_p: Tensor) -> Tensor:
+    """p_train(y | x) / p(y), decoded: logits (N, K), log p (K,) -> (N,)."""
+    if logits.ndim != 2 or logits.shape[-1] != len(log_p):
+        raise ValueError(f"Expected logits (N, {len(log_p)}), got {tuple(logits.shape)}.")
+    return likelihood.decode(logits - log_p.to(logits))[:, 0]

@@ -18,7 +18,7 @@ from losses import (
     Rebalancer,
 )
 from losses.fast.gradients import log_evidence_slopes
-from losses.posthoc.inverse import plain
+from losses.posthoc.inverse import noise, plain
 
 RNG = np.random.default_rng(0)
 LABELS = np.concatenate([RNG.normal(0, 1, 3000), RNG.normal(4, 0.5, 500)])
@@ -42,7 +42,7 @@ M = np.linspace(-2, 5, 50)
 
 def curve(r: Rebalancer, m=M) -> np.ndarray:
     """T by its definition, without the table."""
-    return plain(r.prior, r.noise(float(r.sigma)), r.point, torch.from_numpy(m)).numpy()
+    return plain(r.prior, noise(r.kind, float(r.sigma)), r.point, torch.from_numpy(m)).numpy()
 
 
 @pytest.mark.parametrize("name", PRIORS)
