@@ -20,10 +20,8 @@ from ..mixture import GaussianMixture
 from ..priors import Flat
 from . import fitting, inverse
 from .fitting import Criterion, Method
-from .inverse import ANYWHERE, Curve, Ends, Point
+from .inverse import ANYWHERE, NODES, Curve, Ends, Point
 from .labels import as_array, as_prior, central, divided, label_range, log_frequencies, tempered
-
-NODES = 4096  # of the curve
 
 
 class Rebalancer(nn.Module):
@@ -76,9 +74,9 @@ class Rebalancer(nn.Module):
         self.given, self.choose_power = sigma is not None, power is None
         self.active: bool | None = None  # None: no sigma yet; False: predictions stay as they are
         value = torch.as_tensor(math.nan if sigma is None else sigma, dtype=torch.float64)
-        zero = torch.zeros((), dtype=torch.float64)
-        self.sigma, self.share = nn.Buffer(value.detach().clone()), nn.Buffer(zero)  # of isotonic
-        empty: Any = (nn.Buffer(zero.new_empty(0)) for _ in range(5))
+        self.sigma = nn.Buffer(value.detach().clone())
+        self.share = nn.Buffer(value.new_zeros(()))  # of the isotonic curve
+        empty: Any = (nn.Buffer(value.new_empty(0)) for _ in range(5))
         self.x, self.m, self.isotonic_x, self.isotonic_m, self.log_p = empty
         self.ends = nn.Buffer(torch.tensor(ANYWHERE, dtype=torch.float64))
         fitting.check_settings(self)
@@ -123,11 +121,10 @@ class Rebalancer(nn.Module):
         if labels is not None:
             ends = torch.from_numpy(np.stack([labels.min(0), labels.max(0)]))
             self.ends = ends.reshape(2, -1).squeeze(1)
-        self.share = torch.zeros_like(self.share)
         if helps:
             fitting.fit_curves(self, x, y, weight)
         else:
-            self.sigma = self.share.clone()
+            self.sigma, self.share = torch.zeros(2, dtype=torch.float64)
         self._tabulate()
         return self
 
@@ -183,10 +180,10 @@ class Rebalancer(nn.Module):
         ends = self._range() if self.dims == 1 else ANYWHERE
         m = inverse.solve(tempered(self.prior, self.power), noise, self.strength, rows, ends)
         limited = m.clamp(*self.ends)
-        if self.bound is None or not is_readable(m):
-            return limited.reshape(values.shape)
-        self._refuse(((m - limited).abs() > self.bound).any())
-        return m.reshape(values.shape)
+        if self.bound is not None and is_readable(m):
+            self._refuse(((m - limited).abs() > self.bound).any())
+            limited = m
+        return limited.reshape(values.shape)
 
     def plain(self, m: ArrayLike) -> NDArray:
         """T: the plain predictions whose balanced ones are m, for labels of one dimension."""
@@ -195,14 +192,14 @@ class Rebalancer(nn.Module):
     def at(self, **dials: Any) -> "Rebalancer":
         """Return a copy with another `strength`, `power` or `sigma`."""
         if unknown := dials.keys() - {"strength", "power", "sigma"}:
-            raise TypeError(f"Unknown dial {unknown}; choose from strength, power, sigma.")
+            raise TypeError(f"Unknown dials {unknown}; choose from strength, power, sigma.")
         if "power" in dials and self.method != "theorem":
             raise ValueError("power is set before an isotonic fit; use strength.")
         other = copy.deepcopy(self)
+        if "sigma" in dials:
+            dials["sigma"] = torch.as_tensor(dials["sigma"]).to(self.sigma)
         for name, value in dials.items():
-            setattr(
-                other, name, torch.as_tensor(value).to(self.sigma) if name == "sigma" else value
-            )
+            setattr(other, name, value)
         fitting.check_settings(other)
         other._tabulate()
         return other
@@ -239,9 +236,9 @@ class Rebalancer(nn.Module):
 
     def _activate(self) -> None:
         """Set `active` now, because a compiler cannot read buffers."""
-        idle = isinstance(self.prior, Flat) or not self.sigma.any()
-        self.active = not (self.strength == 0 or (idle and self.share == 0))
-        if self.active and self.share == 0 and self.sigma.isnan().any():
+        idle, share = isinstance(self.prior, Flat) or not self.sigma.any(), float(self.share)
+        self.active = not (self.strength == 0 or (idle and share == 0))
+        if self.active and share == 0 and self.sigma.isnan().any():
             self.active = None
 
     def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore

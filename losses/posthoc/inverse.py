@@ -36,6 +36,7 @@ Point = Literal["mean", "median"]
 Ends = tuple[float, float]
 Curve = tuple[Tensor, Tensor]  # plain and balanced predictions (G,), both increasing
 ANYWHERE: Ends = (-math.inf, math.inf)
+NODES = 4096  # of a curve
 STEPS, HALVINGS = 60, 30  # of Newton's method and of its line search
 TOLERANCE = 1e-12  # of T(m) - x, in units of the largest |x|
 CHUNK = 256  # samples or nodes at a time

@@ -5,14 +5,18 @@ Its `weight` is part of the scalar. If it has a method `fit(labels)`, it is fitt
 labels (N, D), with `sample_weight` (N,) if those are distinct values with counts. Its parameters
 are optimised with the model's; parameters and buffers are saved in the checkpoint. If it has a
 method `end_epoch()`, that is called after each epoch.
+
+`FDS` changes the features instead: fds(features (N, F), target (N, 1)) -> (N, F), between the
+backbone and the head.
 """
 
 from .conr import ConR
 from .dist_loss import DistLoss
+from .fds import FDS
 from .ordinal_entropy import OrdinalEntropy
 from .ranksim import RankSim
 from .regularizer import Regularizer
 from .rnc import RnC
 from .srl import SRL
 
-__all__ = ["SRL", "ConR", "DistLoss", "OrdinalEntropy", "RankSim", "Regularizer", "RnC"]
+__all__ = ["FDS", "SRL", "ConR", "DistLoss", "OrdinalEntropy", "RankSim", "Regularizer", "RnC"]
