@@ -6,10 +6,11 @@ labels (N, D), with `sample_weight` (N,) if those are distinct values with count
 are optimised with the model's; parameters and buffers are saved in the checkpoint. If it has a
 method `end_epoch()`, that is called after each epoch.
 
-`FDS` changes the features instead: fds(features (N, F), target (N, 1)) -> (N, F), between the
-backbone and the head.
+Two are no terms: `FDS` changes the features, fds(features (N, F), target (N, 1)) -> (N, F), between
+the backbone and the head; `BSAM` wraps an optimiser.
 """
 
+from .bsam import BSAM
 from .conr import ConR
 from .dist_loss import DistLoss
 from .fds import FDS
@@ -19,4 +20,14 @@ from .regularizer import Regularizer
 from .rnc import RnC
 from .srl import SRL
 
-__all__ = ["FDS", "SRL", "ConR", "DistLoss", "OrdinalEntropy", "RankSim", "Regularizer", "RnC"]
+__all__ = [
+    "BSAM",
+    "FDS",
+    "SRL",
+    "ConR",
+    "DistLoss",
+    "OrdinalEntropy",
+    "RankSim",
+    "Regularizer",
+    "RnC",
+]
