@@ -25,7 +25,6 @@ REFERENCE = {
         "ordinal_entropy",
         "srl",
         "dist_loss",
-        "fds",
         "bsam",
         "regularizer",
     ),

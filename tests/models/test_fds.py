@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from losses.regularizers import FDS
+from models.fds import FDS
 
 
 def epoch(fds: FDS, features: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
