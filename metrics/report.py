@@ -16,7 +16,6 @@ Shapes: N samples (or pixels), B label bins, M measures, E mesh errors, R replic
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,8 +73,12 @@ class Maps(Binned):
     """Report of pixels. A row has the bin sums (1 + M, B) of an image."""
 
     def samples(self, pred: Array, target: Array, mask: Array | None = None) -> Tensor:
-        images = zip(pred, target, repeat(None) if mask is None else mask, strict=mask is not None)
-        pairs = [paired(*image) for image in images]  # pyright: ignore[reportArgumentType]
+        batch = pred, target, [None] * len(target) if mask is None else mask
+        if len({len(each) for each in batch}) > 1:
+            got = ", ".join(str(len(each)) for each in batch)
+            raise ValueError(f"pred, target and mask must have as many images; got {got}.")
+        images: Any = zip(*batch, strict=True)
+        pairs = [paired(*image) for image in images]
         rows = [bin_sums(self, p, t, p.new_ones(1, len(p)))[:, 0] for p, t in pairs]
         empty = torch.zeros(0, 1 + len(self.measures), len(self.shots), dtype=torch.float64)
         return torch.stack(rows) if rows else empty
