@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .reweight import WeightedLoss
     from .robust import Huber, Laplace
     from .structured import GaussianKernel, Product, Subspace
+    from .uvote import UVOTE
 
     __version__: str
 
@@ -35,11 +36,13 @@ MODULES = {  # imported when a name is first used
     "reweight": ("WeightedLoss",),
     "robust": ("Huber", "Laplace"),
     "structured": ("GaussianKernel", "Product", "Subspace"),
+    "uvote": ("UVOTE",),
 }
 __all__ = [  # a literal, for type checkers
     "BMC",
     "BNI",
     "GAI",
+    "UVOTE",
     "BalancedLoss",
     "BalancedRegressor",
     "Batch",

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .errors import Array, absolute, flat, squared
 from .groups import by_count
-from .report import Binned, Measure, Report, binned_report, columns
+from .report import Binned, Measure, Report, columns, report
 
 RANGES = 10
 PLAIN = (
@@ -25,8 +25,7 @@ PLAIN = (
     Measure("rmse", squared, undo=torch.sqrt, root_last=True),
 )
 SERA = Measure("sera", squared, balanced=False, shots=False)  # the error times the relevance
-BALANCED = (*PLAIN, SERA)
-KEYS = tuple(key for key, *_ in columns(BALANCED))
+KEYS = tuple(key for key, *_ in columns((*PLAIN, SERA)))
 
 
 def balanced_report(
@@ -45,7 +44,7 @@ def balanced_report(
         >>> report["mae"], report["bmae_few"]
         (0.5, 0.5)
     """
-    return binned_report(by_range(train_labels, ranges), pred, target)
+    return report(by_range(train_labels, ranges), pred, target)
 
 
 def by_range(train_labels: Array, ranges: int = RANGES) -> Binned:

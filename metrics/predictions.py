@@ -8,23 +8,19 @@ same replicates. N: samples; R: replicates.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from .balanced import RANGES, by_range
 from .columns import is_number, numbers, numeric, read
-from .errors import flat, paired
-from .groups import similarity_shots
-from .report import Binned, Report, as_floats, bootstrap_batches, by_age, shot_averages
-from .similarity import similarity_averages
+from .report import Kind, Report, bootstrap_batches, by_age, report
+from .similarity import Similarity
 
 LEVEL = 0.95
-KINDS = ("any", "age", "similarity")
+KINDS: dict[str, Callable[..., Kind]] = {"any": by_range, "age": by_age, "similarity": Similarity}
 Interval = tuple[float, float]
 
 
@@ -40,10 +36,10 @@ class Evaluation:
 
     def __str__(self) -> str:
         lines = [self.about, ""]
-        width = max(len(key) for report in self.values.values() for key in report)
-        for name, report in self.values.items():
+        width = max(len(key) for figures in self.values.values() for key in figures)
+        for name, figures in self.values.items():
             lines.append(f"{name}  (95% interval)")
-            for key, value in report.items():
+            for key, value in figures.items():
                 if np.isnan(value):  # a shot without samples
                     continue
                 low, high = self.intervals[name][key]
@@ -91,13 +87,13 @@ def evaluate_csv(
     preds = {name: numeric(path, columns, name)[known] for name in names}
     labels = labels[known]
     trained = labels if train is None else _training_labels(Path(train), target)
-    averages = {n: _averages(kind, p, labels, trained, ranges) for n, p in preds.items()}
-    ones = torch.ones(1, len(labels), dtype=torch.float64)
-    values = {name: as_floats(average(ones), len(labels)) for name, average in averages.items()}
+    measured = by_range(trained, ranges) if kind == "any" else KINDS[kind](trained)
+    rows = {name: measured.samples(values, labels) for name, values in preds.items()}
+    values = {name: report(measured, pred, labels) for name, pred in preds.items()}
     found: dict[str, list] = {name: [] for name in names}
     for weights in bootstrap_batches(len(labels), replicates, seed):
-        for name, average in averages.items():
-            found[name].append(average(weights))
+        for name, own in rows.items():
+            found[name].append(measured.averages(own, weights))
     replicated = {
         name: {key: torch.cat([one[key] for one in some]).numpy() for key in some[0]}
         for name, some in found.items()
@@ -122,24 +118,6 @@ def _prediction_columns(columns: Mapping[str, Sequence[str]], target: str) -> li
 def _training_labels(path: Path, target: str) -> NDArray:
     found = numbers(path, target if target in read(path) else None)
     return found[~np.isnan(found)]
-
-
-def _averages(
-    kind: str, pred: NDArray, labels: NDArray, train: NDArray, ranges: int
-) -> Callable[[Tensor], dict[str, Tensor]]:
-    """Return weights (R, N) -> the report {key: (R,)}."""
-    p, t = paired(pred, labels)
-    if kind == "similarity":
-        return partial(similarity_averages, p, t, similarity_shots(flat("train", train)))
-    binned = by_age(train) if kind == "age" else by_range(train, ranges)
-    return partial(_weighted, binned, p, t)
-
-
-def _weighted(kind: Binned, p: Tensor, t: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    values = torch.stack([torch.ones_like(t), *(m.error(p, t) for m in kind.measures)])
-    empty, bins = values.new_zeros(len(values), len(kind.shots)), kind.bins(t)
-    sums = [empty.index_add(1, bins, values * weight) for weight in weights]
-    return shot_averages(torch.stack(sums, 1), kind)
 
 
 def _middle(values: NDArray) -> Interval:

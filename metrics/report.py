@@ -5,12 +5,10 @@
 
 S_b is the sum of a per-sample error in label bin b, n_b the number of samples in it, and g inverts
 the transform of the error (square root for RMSE, exp for the geometric mean). A group without
-samples is NaN. A report needs only the bin sums, which have a fixed size and add up over batches,
-ranks and samples. So a bootstrap replicate in which sample i occurs w_i times has the sums
+samples is NaN.
 
-    n_b = sum_i w_i n_ib,    S_b = sum_i w_i S_ib,
-
-and R replicates are one matrix product.
+A kind of report has `samples`, the row of numbers that it needs of each sample, and `averages` of
+rows (N, ...) where sample i occurs weights[r, i] times in bootstrap replicate r: {key: (R,)}.
 
 Shapes: N samples (or pixels), B label bins, M measures, E mesh errors, R replicates.
 """
@@ -18,7 +16,7 @@ Shapes: N samples (or pixels), B label bins, M measures, E mesh errors, R replic
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +27,14 @@ from . import groups as g
 from .errors import Array, flat, paired, require_same_shape
 
 Report = dict[str, float]
+Averages = dict[str, Tensor]  # {key: (R,)}
+Kind = Any  # Binned, Maps, Mesh or Similarity
+
+
+def report(kind: Kind, *batch: Any) -> Report:
+    """Report of all samples; none are an error, though a group or a batch may be empty."""
+    rows = kind.samples(*batch)
+    return as_floats(kind.averages(rows, rows.new_ones(1, len(rows))))
 
 
 class Measure(NamedTuple):
@@ -47,11 +53,39 @@ class Measure(NamedTuple):
 
 
 class Binned(NamedTuple):
-    """The bin of each label (N,) -> (N,), the shot of each bin (B,), and what is measured."""
+    """Report of labels: the bin of each label (N,) -> (N,), the shot of each bin (B,), and what is
+    measured. A row is a prediction and its label.
+    """
 
     bins: Callable[[Tensor], Tensor]
     shots: Tensor
     measures: Sequence[Measure]
+
+    def samples(self, pred: Array, target: Array) -> Tensor:
+        return torch.stack(paired(pred, target), 1)
+
+    def averages(self, rows: Tensor, weights: Tensor) -> Averages:
+        p, t = rows.T
+        return shot_averages(bin_sums(self, p, t, weights.to(rows.device)), self)
+
+
+class Maps(Binned):
+    """Report of pixels. A row has the bin sums (1 + M, B) of an image."""
+
+    def samples(self, pred: Array, target: Array, mask: Array | None = None) -> Tensor:
+        batch = pred, target, [None] * len(target) if mask is None else mask
+        if len({len(each) for each in batch}) > 1:
+            got = ", ".join(str(len(each)) for each in batch)
+            raise ValueError(f"pred, target and mask must have as many images; got {got}.")
+        images: Any = zip(*batch, strict=True)
+        pairs = [paired(*image) for image in images]
+        rows = [bin_sums(self, p, t, p.new_ones(1, len(p)))[:, 0] for p, t in pairs]
+        empty = torch.zeros(0, 1 + len(self.measures), len(self.shots), dtype=torch.float64)
+        return torch.stack(rows) if rows else empty
+
+    def averages(self, rows: Tensor, weights: Tensor) -> Averages:
+        sums = torch.einsum("rn,nmb->mrb", weights.to(rows.device), rows)
+        return shot_averages(sums, self)
 
 
 AGE = (
@@ -75,54 +109,30 @@ def by_age(train_labels: Array) -> Binned:
     return Binned(g.age_bins, g.age_shots(train_labels), AGE)
 
 
-def by_depth() -> Binned:
-    return Binned(g.depth_bins, g.depth_shots(), DEPTH)
+def by_depth() -> Maps:
+    return Maps(g.depth_bins, g.depth_shots(), DEPTH)
 
 
 def age_report(pred: Array, target: Array, train_labels: Array) -> Report:
     """MAE, MSE and GM over all ages and per shot, and balanced over ages: (N,), (N,), (L,)."""
-    return binned_report(by_age(train_labels), pred, target)
+    return report(by_age(train_labels), pred, target)
 
 
 def depth_report(pred: Array, target: Array, mask: Array | None = None) -> Report:
     """RMSE, MSE, MAE, abs-rel, log10, delta1-3 over pixels and per shot, plain and balanced."""
-    return binned_report(by_depth(), pred, target, mask)
-
-
-def binned_report(kind: Binned, pred: Array, target: Array, mask: Array | None = None) -> Report:
-    totals = bin_sums(kind, pred, target, mask)
-    return as_floats(shot_averages(totals, kind), totals[0].sum())
+    return report(by_depth(), [pred], [target], None if mask is None else [mask])
 
 
 def mesh_report(errors: Mapping[str, Array], rarity: Array) -> Report:
     """Mean, balanced mean and tail means of each given error: {name: (N,)}, (N,)."""
-    names = tuple(errors)
-    rows = mesh_rows(errors, rarity, names)
-    return as_floats(mesh_averages(rows, names, rows.new_ones(1, len(rows))), len(rows))
+    return report(Mesh(tuple(errors)), errors, rarity)
 
 
-def bin_sums(
-    kind: Binned,
-    pred: Array,
-    target: Array,
-    mask: Array | None = None,
-    per_sample: bool = False,
-) -> Tensor:
-    """Counts n_b, then S_b of each measure: labels of any shape -> (1 + M, B).
-
-    With `per_sample`, the sums of each entry of the first axis, which may hold several labels
-    (pixels): (n, 1 + M, B).
-    """
-    p, t = paired(pred, target, mask)
-    bins, samples, width = kind.bins(t), 1, len(kind.shots)
-    if per_sample:
-        samples, *rest = torch.as_tensor(target).shape
-        sample = torch.arange(samples).repeat_interleave(math.prod(rest))
-        kept = sample if mask is None else sample[torch.as_tensor(mask).flatten().cpu() != 0]
-        bins = kept.to(t.device) * width + bins
+def bin_sums(kind: Binned, p: Tensor, t: Tensor, weights: Tensor) -> Tensor:
+    """Counts n_b, then S_b of each measure: (N,), (N,), (R, N) -> (1 + M, R, B)."""
     values = torch.stack([torch.ones_like(t), *(m.error(p, t) for m in kind.measures)])
-    sums = values.new_zeros(len(values), samples * width).index_add(1, bins, values)
-    return sums.unflatten(1, (samples, width)).transpose(0, 1) if per_sample else sums
+    empty, bins = values.new_zeros(len(values), len(kind.shots)), kind.bins(t)
+    return torch.stack([empty.index_add(1, bins, values * weight) for weight in weights], 1)
 
 
 def average(
@@ -160,52 +170,59 @@ def shot_averages(totals: Tensor, kind: Binned) -> dict[str, Tensor]:
     return report
 
 
-def mesh_rows(errors: Mapping[str, Array], rarity: Array, names: Sequence[str]) -> Tensor:
-    """E times (N,), and (N,) -> (N, 1 + E): the rarity, then each named error."""
-    if not names or set(errors) != set(names):
-        raise ValueError(
-            f"mesh errors must be given under {list(names) or 'at least one name'}; "
-            f"got {list(errors)}. Name what is measured: MeshMetrics(names=...)."
-        )
-    columns = [flat("rarity", rarity)]
-    for name in names:
-        column = flat(name, errors[name]).to(columns[0].device)
-        require_same_shape(name, column, "rarity", columns[0])
-        columns.append(column)
-    return torch.stack(columns, dim=1)
+def mesh_keys(name: str) -> tuple[str, ...]:
+    return name, f"b{name}", *(f"b{name}_tail{percent}" for percent in g.TAILS)
 
 
-def mesh_averages(rows: Tensor, names: Sequence[str], weights: Tensor) -> dict[str, Tensor]:
-    """(N, 1 + E), (R, N) -> {"mpvpe", "bmpvpe", "bmpvpe_tail10", "bmpvpe_tail5", ...: (R,)}.
+class Mesh(NamedTuple):
+    """Report of meshes, with E named errors. A row has the rarity, then each error."""
 
-    b... is balanced over 100 rarity regions; a tail is a plain mean over its samples. Replicates
-    keep the regions and tails of the test set: they change how often a sample occurs, not how rare
-    it is.
-    """
-    if not len(rows):
-        return {}
-    rarity, *errors = rows.T
-    member = rows.new_zeros(len(rows), g.REGIONS + len(g.TAILS))
-    member[torch.arange(len(rows)), g.rarity_regions(rarity)] = 1
-    for i, percent in enumerate(g.TAILS, g.REGIONS):
-        member[g.rarest(rarity, percent), i] = 1
-    count = weights @ member  # (R, regions and tails)
-    report = {}
-    for name, error in zip(names, errors, strict=True):
-        total = weights @ (error[:, None] * member)
-        for balanced in (False, True):
-            mean = average(total[:, : g.REGIONS], count[:, : g.REGIONS], balanced)
-            report[f"{'b' * balanced}{name}"] = mean
+    names: tuple[str, ...] = MESH
+
+    def samples(self, errors: Mapping[str, Array], rarity: Array) -> Tensor:
+        """E times (N,), and (N,) -> (N, 1 + E)."""
+        if not self.names or set(errors) != set(self.names):
+            raise ValueError(
+                f"mesh errors must be given under {list(self.names) or 'at least one name'}; "
+                f"got {list(errors)}. Name what is measured: MeshMetrics(names=...)."
+            )
+        columns = [flat("rarity", rarity)]
+        for name in self.names:
+            column = flat(name, errors[name]).to(columns[0].device)
+            require_same_shape(name, column, "rarity", columns[0])
+            columns.append(column)
+        return torch.stack(columns, dim=1)
+
+    def averages(self, rows: Tensor, weights: Tensor) -> Averages:
+        """{"mpvpe", "bmpvpe", "bmpvpe_tail10", "bmpvpe_tail5", ...}.
+
+        b... is balanced over 100 rarity regions; a tail is a plain mean over its samples.
+        Replicates keep the regions and tails of the test set: they change how often a sample
+        occurs, not how rare it is.
+        """
+        if not len(rows):
+            return {}
+        rarity, *errors = rows.T
+        member = rows.new_zeros(len(rows), g.REGIONS + len(g.TAILS))
+        member[torch.arange(len(rows)), g.rarity_regions(rarity)] = 1
         for i, percent in enumerate(g.TAILS, g.REGIONS):
-            report[f"b{name}_tail{percent}"] = total[:, i] / count[:, i]
-    return report
+            member[g.rarest(rarity, percent), i] = 1
+        count = weights @ member  # (R, regions and tails)
+        report = {}
+        for name, error in zip(self.names, errors, strict=True):
+            total = weights @ (error[:, None] * member)
+            regions = total[:, : g.REGIONS], count[:, : g.REGIONS]
+            tails = (total / count)[:, g.REGIONS :].T
+            means = average(*regions, False), average(*regions, True), *tails
+            report |= dict(zip(mesh_keys(name), means, strict=True))
+        return report
 
 
-def as_floats(report: Mapping[str, Tensor], samples: int | Tensor) -> Report:
-    """A report on no samples is an error, though a group or a batch may be empty."""
-    if samples == 0:
+def as_floats(averages: Averages) -> Report:
+    values = {key: float(value) for key, value in averages.items()}
+    if all(math.isnan(value) for value in values.values()):
         raise ValueError("a report needs at least one sample; check the split and the mask.")
-    return {key: float(value) for key, value in report.items()}
+    return values
 
 
 def bootstrap_weights(samples: int, replicates: int, seed: int = 0) -> Tensor:

@@ -7,30 +7,36 @@ import torch
 from torch import Tensor
 
 from .errors import Array, paired
-from .groups import shot_members, similarity_bins, similarity_shots
-from .report import Report, as_floats
+from .groups import SUFFIXES, shot_members, similarity_bins, similarity_shots
+from .report import Averages, Report, report
+
+KEYS = [f"{name}{suffix}" for suffix in SUFFIXES for name in ("mse", "pearson", "spearman")]
 
 
 def similarity_report(pred: Array, target: Array, train_labels: Array) -> Report:
     """{"mse", "mse_many", ..., "pearson", ..., "spearman", ...}: (N,), (N,), (L,)."""
-    p, t = (values.cpu() for values in paired(pred, target))
-    shots = similarity_shots(train_labels).cpu()
-    return as_floats(similarity_averages(p, t, shots, t.new_ones(1, len(t))), len(t))
+    return report(Similarity(train_labels), pred, target)
 
 
-def similarity_averages(p: Tensor, t: Tensor, shots: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """{key: (R,)} where pair i occurs weights[r, i] times: (N,), (N,), (B,), (R, N).
+class Similarity:
+    """Report of similarities. A row is a prediction and its label; a group without pairs is NaN."""
 
-    A group without pairs is NaN.
-    """
-    bins, report = similarity_bins(t), {}
-    for suffix, members in shot_members(shots).items():
-        inside = members[bins]
-        a, b, w = p[inside], t[inside], weights[:, inside].double()
-        report[f"mse{suffix}"] = w @ (a - b).square() / w.sum(1)
-        report[f"pearson{suffix}"] = _correlation(a, b, w)
-        report[f"spearman{suffix}"] = _correlation(_ranks(a, w), _ranks(b, w), w)
-    return report
+    def __init__(self, train_labels: Array):
+        self.shots = similarity_shots(train_labels).cpu()
+
+    def samples(self, pred: Array, target: Array) -> Tensor:
+        return torch.stack(paired(pred, target), dim=1)
+
+    def averages(self, rows: Tensor, weights: Tensor) -> Averages:
+        p, t = rows.cpu().T
+        bins, found = similarity_bins(t), {}
+        for suffix, members in shot_members(self.shots).items():
+            inside = members[bins]
+            a, b, w = p[inside], t[inside], weights.cpu()[:, inside].double()
+            found[f"mse{suffix}"] = w @ (a - b).square() / w.sum(1)
+            found[f"pearson{suffix}"] = _correlation(a, b, w)
+            found[f"spearman{suffix}"] = _correlation(_ranks(a, w), _ranks(b, w), w)
+        return found
 
 
 def _correlation(a: Tensor, b: Tensor, w: Tensor) -> Tensor:

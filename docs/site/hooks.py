@@ -14,6 +14,7 @@ PAGES = {
 REFERENCE = {
     "losses": (
         *("balanced", "likelihoods", "robust", "heteroscedastic", "categorical", "structured"),
+        "uvote",
         *("priors", "mixture", "reweight", "boosting", "estimator", "diagnosis", "posthoc"),
     ),
     "metrics": ("report", "balanced", "predictions", "similarity", "errors", "classes"),
@@ -24,6 +25,7 @@ REFERENCE = {
         "ordinal_entropy",
         "srl",
         "dist_loss",
+        "bsam",
         "regularizer",
     ),
 }

@@ -12,7 +12,7 @@ N: held-out samples.
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,19 +21,22 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from ..priors import Bins
-from .inverse import solve
-from .labels import atoms_of
-from .settings import Criterion
+from .inverse import NOISE, Curve, Point, noise, solve
+from .labels import atoms_of, divided, label_range
 
 if TYPE_CHECKING:
     from . import Rebalancer
 
+Criterion = Literal["nll", "bmae", "brmse"]
+Method = Literal["theorem", "isotonic", "blend"]
 Map = Callable[[NDArray], NDArray]
+Nodes = tuple[NDArray, NDArray]
 RANGES = 20  # equally wide ranges that count equally in a balanced metric
 COARSE = 256  # nodes of the curve while sigma is chosen
 SIGMAS = np.geomspace(0.02, 5, 25)  # tried, in standard deviations of the labels
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the isotonic curve in a blend
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # tried: of the isotonic curve in a blend; power=None
 FOLDS = 5
+FEWEST = 30  # held-out samples
 MOST_SAMPLES, MOST_ROWS = 20_000, 1000  # held-out samples that are used, of D = 1 and of D > 1
 
 
@@ -62,16 +65,21 @@ def score(criterion: Criterion, m: NDArray, target: NDArray, weight: NDArray) ->
     return float(np.average(error, weights=balanced_weight(target, weight)))
 
 
-def inverse(r: "Rebalancer", sigma: float, dialled: bool = True) -> Map:
-    """Return T^-1 for held-out predictions (n, D), or (n,), while sigma is chosen."""
-    if sigma == 0:
-        return np.copy
-    if r.dims == 1:
-        x, m = (t.numpy() for t in r.curve(sigma, COARSE, not dialled))
-        return lambda pred: np.interp(pred, x, m)
-    noise = torch.tensor(sigma, dtype=torch.float64)
-    strength = r.strength if dialled else 1.0
-    return lambda pred: solve(r.prior, noise, strength, torch.from_numpy(pred))[0].numpy()
+def fit_curves(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> None:
+    """Set sigma, unless given, the isotonic nodes and their share, on held-out data (N, D)."""
+    most = MOST_SAMPLES if r.dims == 1 else MOST_ROWS
+    if len(y) > most:
+        kept = np.random.default_rng(0).permutation(len(y))[:most]
+        x, y, weight = x[kept], y[kept], weight[kept]
+    if r.method != "isotonic" and not r.given:
+        r.sigma = torch.tensor(choose_sigma(r, x, y, weight), dtype=torch.float64)
+    if r.method == "theorem":
+        return
+    if r.dims > 1:
+        raise ValueError("An isotonic curve has one dimension; use one Rebalancer for each.")
+    r.isotonic_x, r.isotonic_m = map(torch.from_numpy, isotonic(r, x, y, weight))
+    share = choose_share(r, x, y, weight) if r.method == "blend" else 1.0
+    r.share = torch.tensor(share, dtype=torch.float64)
 
 
 def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArray) -> float:
@@ -80,8 +88,7 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
     """
     y, metric = torch.from_numpy(target), r.criterion != "nll"
     one = target.shape[1] == 1
-    atoms, counts = map(torch.from_numpy, atoms_of(target[:, 0], weight))
-    own = Bins(atoms, counts) if one else None
+    own = Bins(*atoms_of(target[:, 0], weight))
     scale = float(np.sqrt(np.average((target - target.mean(0)) ** 2, 0, weight).mean()))
 
     def balanced(m: NDArray) -> float:
@@ -93,15 +100,15 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
         m = inverse(r, sigma, metric)(pred)
         if metric:
             return balanced(m)
-        noise, found = r.noise(sigma), torch.from_numpy(m)
-        if own is None:
-            log_weights = torch.from_numpy(weight / weight.sum()).log()
-            evidence = noise.log_evidence_atoms(found, y, log_weights).numpy()
-        else:  # a smooth function of one number
+        likelihood, found = noise(r.kind, sigma), torch.from_numpy(m)
+        if one:  # a smooth function of one number
             grid = torch.linspace(m.min(), m.max(), COARSE, dtype=torch.float64)[:, None]
-            values = own.log_evidence(noise, grid, grid)
+            values = own.log_evidence(likelihood, grid, grid)
             evidence = np.interp(m[:, 0], grid[:, 0], values)
-        return float(np.average(evidence - noise.log_prob(y, found).numpy(), weights=weight))
+        else:
+            log_weights = torch.from_numpy(weight / weight.sum()).log()
+            evidence = likelihood.log_evidence_atoms(found, y, log_weights).numpy()
+        return float(np.average(evidence - likelihood.log_prob(y, found).numpy(), weights=weight))
 
     tried = np.log(SIGMAS if one else SIGMAS[::3])
     losses = [loss(s) for s in tried]
@@ -112,60 +119,39 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
     return 0.0 if metric and balanced(pred) <= least else scale * float(np.exp(log_sigma))
 
 
-def isotonic(
-    pred: NDArray, target: NDArray, weight: NDArray, power: float
-) -> tuple[NDArray, NDArray]:
-    """Isotonic regression of (N,) labels on predictions, with balanced weights: nodes (G,), values
-    (G,).
-    """
+def inverse(r: "Rebalancer", sigma: float, dialled: bool = True) -> Map:
+    """Return T^-1 for held-out predictions (n, D), or (n,), while sigma is chosen."""
+    if sigma == 0:
+        return np.copy
+    if r.dims == 1:
+        x, m = (t.numpy() for t in r.curve(sigma, COARSE, not dialled))
+        return lambda pred: np.interp(pred, x, m)
+    value = torch.tensor(sigma, dtype=torch.float64)
+    strength = r.strength if dialled else 1.0
+    return lambda pred: solve(r.prior, value, strength, torch.from_numpy(pred)).numpy()
+
+
+def isotonic(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> Nodes:
+    """Isotonic regression of labels (N, 1), with balanced weights: nodes (G,), values (G,)."""
     from sklearn.isotonic import IsotonicRegression
 
-    balanced = balanced_weight(target, weight, power)
-    model = IsotonicRegression().fit(pred, target, balanced)
-    x, m = (np.asarray(a, dtype=np.float64) for a in (model.X_thresholds_, model.y_thresholds_))
-    return (x, m) if len(x) > 1 else (np.array([x[0], x[0] + 1]), np.repeat(m, 2))
+    balanced = balanced_weight(y[:, 0], weight, r.power)
+    model = IsotonicRegression().fit(x[:, 0], y[:, 0], balanced)
+    nodes = np.asarray(model.X_thresholds_, float), np.asarray(model.y_thresholds_, float)
+    return nodes if len(nodes[0]) > 1 else (nodes[0] + [0, 1], nodes[1].repeat(2))
 
 
-def fit_curves(
-    r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray, hopeless: str | None
-) -> None:
-    """Set sigma, unless given, the isotonic nodes and their share, on held-out data (N, D).
-
-    hopeless: why balancing cannot help; then the predictions are left as they are.
-    """
-    if hopeless is not None:
-        warnings.warn(
-            f"{hopeless} Balancing cannot help; predictions are left as they are.", stacklevel=3
-        )
-        r.sigma, r.share = torch.zeros((), dtype=torch.float64), 0.0
-        return
-    most = MOST_SAMPLES if r.dims == 1 else MOST_ROWS
-    if len(y) > most:
-        kept = np.random.default_rng(0).permutation(len(y))[:most]
-        x, y, weight = x[kept], y[kept], weight[kept]
-    if r.method != "isotonic" and not r.given:
-        r.sigma = torch.tensor(choose_sigma(r, x, y, weight), dtype=torch.float64)
-    if r.method == "theorem":
-        return
-    if r.dims > 1:
-        raise ValueError("An isotonic curve has one dimension; use one Rebalancer for each.")
-    power = 1.0 if r.power is None else r.power
-    nodes = isotonic(x[:, 0], y[:, 0], weight, power)
-    r.isotonic_x, r.isotonic_m = map(torch.from_numpy, nodes)
-    r.share = choose_share(r, x, y, weight, power) if r.method == "blend" else 1.0
-
-
-def choose_share(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray, power: float) -> float:
+def choose_share(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> float:
     """Return the share of the isotonic curve with the smallest cross-validated balanced error."""
     fold = np.random.default_rng(0).permutation(len(x)) % FOLDS
     curves = np.zeros((2, len(x)))
     for k in range(FOLDS):
-        train, test = fold != k, fold == k
-        held = x[train], y[train], weight[train]
+        test = fold == k
+        held, pred = (x[~test], y[~test], weight[~test]), x[test, 0]
         sigma = float(r.sigma) if r.given else choose_sigma(r, *held)
-        curves[0, test] = inverse(r, sigma)(x[test, 0])
-        nodes = isotonic(held[0][:, 0], held[1][:, 0], held[2], power)
-        curves[1, test] = r.strength * np.interp(x[test, 0], *nodes) + (1 - r.strength) * x[test, 0]
+        curves[0, test] = inverse(r, sigma)(pred)
+        found = np.interp(pred, *isotonic(r, *held))
+        curves[1, test] = r.strength * found + (1 - r.strength) * pred
     losses = [
         score(r.criterion, (1 - share) * curves[0] + share * curves[1], y[:, 0], weight)
         for share in SHARES
@@ -173,16 +159,89 @@ def choose_share(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray, power
     return SHARES[int(np.argmin(losses))]
 
 
-def joined(r: "Rebalancer") -> tuple[Tensor, Tensor]:
+def choose_power(r: "Rebalancer", logits: Tensor, target: NDArray) -> float:
+    """Return the power with the smallest balanced error on held-out logits (N, K)."""
+    likelihood: Any = r.logits
+    found = [divided(likelihood, logits, power * r.log_p).numpy() for power in SHARES]
+    losses = [score(r.criterion, pred, target, np.ones(target.size)) for pred in found]
+    return SHARES[int(np.argmin(losses))]
+
+
+def joined(r: "Rebalancer") -> Curve:
     """Return the curve of a Rebalancer: Theorem 1's and the isotonic one, mixed by `share`."""
-    theorem = None if r.share == 1 or r.without_noise else r.curve(float(r.sigma))
-    if r.share == 0 and theorem is not None:
+    share, sigma = float(r.share), float(r.sigma)
+    theorem = r.curve(sigma) if share < 1 and sigma > 0 else None
+    if share == 0 and theorem is not None:
         return theorem
-    x, m = r.isotonic_x.cpu(), r.isotonic_m.cpu()
-    ends = r.ends.cpu()
-    nodes = torch.cat([x, ends[ends.isfinite()], *([] if theorem is None else theorem[:1])])
+    x, m, ends = (t.cpu() for t in (r.isotonic_x, r.isotonic_m, r.ends))
+    nodes = torch.cat([x, ends, *([] if theorem is None else theorem[:1])])
     nodes = nodes.unique()
     found = torch.from_numpy(np.interp(nodes, x, m))
     found = r.strength * found + (1 - r.strength) * nodes
     other = nodes if theorem is None else torch.from_numpy(np.interp(nodes, *theorem))
-    return nodes, r.share * found + (1 - r.share) * other
+    return nodes, share * found + (1 - share) * other
+
+
+def check_settings(r: "Rebalancer") -> None:
+    for name, value, known in (
+        ("likelihood", r.kind, tuple(NOISE)),
+        ("point", r.point, Point.__args__),
+        ("method", r.method, Method.__args__),
+        ("criterion", r.criterion, Criterion.__args__),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
+    for name, value in (("strength", r.strength), ("power", r.power)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must be between 0 and 1, got {value}.")
+    if r.bound is not None and not r.bound >= 0:
+        raise ValueError(f"bound must be None or a number >= 0, got {r.bound}.")
+    if (r.sigma < 0).any() or r.sigma.isinf().any() or r.sigma.ndim > 1:
+        raise ValueError(f"sigma must be a number >= 0, or one per dimension, got {r.sigma}.")
+
+
+def can_help(r: "Rebalancer", pred: NDArray, target: NDArray) -> bool:
+    """Raise for held-out data (N, D) that is wrong; warn if balancing cannot help."""
+    if pred.shape != target.shape or pred.ndim != 2 or len(pred) < 2:
+        raise ValueError(
+            "Expected pred and target of one shape (N,) or (N, D) with N >= 2, got "
+            f"{pred.shape} and {target.shape}."
+        )
+    if r.dims != target.shape[1]:
+        raise ValueError(
+            f"The prior has {r.dims} dimensions, the labels have {target.shape[1]}; give a "
+            "GaussianMixture of as many dimensions, or one Rebalancer per dimension."
+        )
+    for name, values in (("pred", pred), ("target", target)):
+        if bad := int((~np.isfinite(values).all(-1)).sum()):
+            raise ValueError(f"{name} must be finite; {bad} of {len(values)} samples are not.")
+    low, high = label_range(r.prior).cpu().numpy()
+    gaps = r.prior.centers.sort().values.diff() if isinstance(r.prior, Bins) else torch.zeros(1)
+    margin = float(gaps.max()) / 2
+    outside = ((target < low - margin) | (target > high + margin)).any(-1).mean()
+    if outside > 0.5:
+        raise ValueError(
+            f"{outside:.0%} of the held-out labels lie outside the prior's. Give the prior of the "
+            "same labels, in the same unit."
+        )
+    if outside > 0.05:
+        warnings.warn(
+            f"{outside:.0%} of the held-out labels lie outside the prior's range; predictions are "
+            "clipped to it. Fit the prior on all training labels.",
+            stacklevel=3,
+        )
+    if len(pred) < FEWEST:
+        warnings.warn(
+            f"{len(pred)} held-out samples are few to choose the balancing from; use at least "
+            f"{FEWEST}, or give sigma.",
+            stacklevel=3,
+        )
+    if (np.ptp(pred, axis=0) == 0).all():
+        reason = "All held-out predictions are equal, so that they do not tell labels apart."
+    elif not ((pred - pred.mean(0)) * (target - target.mean(0))).sum() > 0:
+        reason = "The held-out predictions do not increase with the labels."
+    else:
+        return True
+    message = f"{reason} Balancing cannot help; predictions are left as they are."
+    warnings.warn(message, stacklevel=3)
+    return False

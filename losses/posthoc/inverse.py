@@ -11,11 +11,15 @@ is the gradient of a convex function, so that T^-1 exists. It is the minimiser o
 
 which is convex for strength <= 1 and gives (1 - strength) m + strength T(m) = x.
 
+In one dimension `curve` tabulates T, and T^-1 is a lookup; `solve` is Newton's method for several
+dimensions and for one sigma per sample.
+
 N: samples; D: label dimensions; K: atoms or components; G: nodes of a curve.
 """
 
 import math
-from typing import Any
+from itertools import repeat
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -24,15 +28,24 @@ from ..batches import is_readable
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
-from .labels import atoms, label_range, moments
-from .settings import Point
+from ..robust import Huber, Laplace
+from .labels import atoms
 
+NOISE: dict[str, type[Location]] = {"gaussian": Gaussian, "laplace": Laplace, "huber": Huber}
+Point = Literal["mean", "median"]
 Ends = tuple[float, float]
+Curve = tuple[Tensor, Tensor]  # plain and balanced predictions (G,), both increasing
 ANYWHERE: Ends = (-math.inf, math.inf)
+NODES = 4096  # of a curve
 STEPS, HALVINGS = 60, 30  # of Newton's method and of its line search
 TOLERANCE = 1e-12  # of T(m) - x, in units of the largest |x|
 CHUNK = 256  # samples or nodes at a time
-FAR = 12.0  # standard deviations up to which a mixture's curve is tabulated
+
+
+def noise(kind: str, sigma: float) -> Location:
+    """Return p_bal's noise."""
+    likelihood: Any = NOISE[kind]
+    return likelihood(torch.tensor(sigma, dtype=torch.float64), floor=1e-150)
 
 
 def plain(prior: Prior, likelihood: Location, point: Point, m: Tensor) -> Tensor:
@@ -65,44 +78,19 @@ def _median(mass: Tensor, labels: Tensor) -> Tensor:
 
 def curve(
     prior: Prior, likelihood: Location, point: Point, strength: float, ends: Ends, nodes: int
-) -> tuple[Tensor, Tensor]:
-    """Tabulate T between the ends: plain (G,) and balanced predictions (G,), both increasing.
-
-    A mixture without ends is continued by straight lines, as its T is.
-    """
-    if isinstance(prior, Bins):
-        own = label_range(prior)
-        low, high = (e if math.isfinite(e) else o for e, o in zip(ends, own, strict=True))
-        ends = (low, high)
+) -> Curve:
+    """Tabulate T between the ends."""
     low, high = ends
-    if isinstance(prior, GaussianMixture):
-        means, deviations = moments(prior)
-        reach = FAR * (deviations.double().square() + likelihood.value.double().square()).sqrt()
-        low = max(low, float((means - reach).min()))
-        high = min(high, float((means + reach).max()))
     m = torch.linspace(low, high, nodes, dtype=torch.float64)
     x = (1 - strength) * m + strength * plain(prior, likelihood, point, m)
     x = x.cummax(0).values
     rising = torch.cat([x.diff() > 1e-14 * max(abs(low), abs(high), 1e-300), torch.tensor([True])])
-    x, m = x[rising], m[rising]
-    if len(x) < 2:
+    if rising.sum() < 2:
         raise ValueError(
             f"All labels of the prior lie at {low:g}: there is nothing to balance. Give the "
             "labels of the training set."
         )
-    if ends[0] == -math.inf:
-        x, m = _line(x, m, -1)
-    return _line(x, m, 1) if ends[1] == math.inf else (x, m)
-
-
-def _line(x: Tensor, m: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """Continue the curve beyond its first (-1) or last (1) node, far enough for any label."""
-    end, near = (0, 1) if side < 0 else (-1, -2)
-    slope = (m[end] - m[near]) / (x[end] - x[near])
-    far = side * 1e3 * (x[-1] - x[0])
-    joined = ([x[end] + far], x), ([m[end] + slope * far], m)
-    new = [torch.cat([torch.stack(a), b] if side < 0 else [b, torch.stack(a)]) for a, b in joined]
-    return new[0], new[1]
+    return x[rising], m[rising]
 
 
 def posterior(prior: Any, var: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,26 +106,31 @@ def posterior(prior: Any, var: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tenso
         return logits.logsumexp(-1), mean, spread[:, None, None]
     given = (prior.weights, prior.means, prior.covariances)
     weights, means, covariances = (tensor.to(m) for tensor in given)
-    shared = len(var) == 1
-    noisy = covariances + (torch.diag(var[0]) if shared else torch.diag_embed(var)[:, None])
-    factor = torch.linalg.cholesky_ex(noisy).L  # (K, D, D) or (N, K, D, D)
+    noisy = covariances + torch.diag_embed(var)[:, None]  # (1 or N, K, D, D)
+    factor = torch.linalg.cholesky_ex(noisy).L
     precision = torch.cholesky_inverse(factor)
     r = m[:, None] - means  # (N, K, D)
-    pull = -torch.einsum("kde,nke->nkd" if shared else "nkde,nke->nkd", precision, r)
+    pull = -(precision @ r[..., None])[..., 0]
     log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     logits = weights.log() + ((pull * r).sum(-1) - log_det) / 2
-    mass = logits.softmax(-1)
-    slope = torch.einsum("nk,nkd->nd", mass, pull)
-    bend = (mass[..., None] * pull).mT @ pull - slope[:, :, None] * slope[:, None]
-    bend = bend - torch.einsum("nk,kde->nde" if shared else "nk,nkde->nde", mass, precision)
+    mass = logits.softmax(-1)[..., None]  # (N, K, 1)
+    slope = (mass * pull).sum(1)
+    bend = (mass * pull).mT @ pull - slope[:, :, None] * slope[:, None]
+    bend = bend - (mass[..., None] * precision).sum(1)
     covariance = torch.diag_embed(var) + var[:, :, None] * bend * var[:, None]
     return logits.logsumexp(-1), m + var * slope, covariance
 
 
-def invert(prior: Prior, var: Tensor, strength: float, x: Tensor, ends: Ends) -> tuple[Tensor, int]:
-    """Solve (1 - strength) m + strength T(m) = x (N, D) by Newton's method with line search;
-    return m, within the ends, and the number of steps. Differentiable in x.
+def solve(prior: Prior, sigma: Tensor, strength: float, x: Tensor, ends: Ends = ANYWHERE) -> Tensor:
+    """Solve (1 - strength) m + strength T(m) = x (N, D) for m within the ends, by Newton's method
+    with line search; differentiable in x. sigma: (), (D,) or, one per sample, (N, 1) or (N, D).
     """
+    if len(x) > CHUNK:
+        own = sigma.split(CHUNK) if sigma.ndim == 2 and len(sigma) > 1 else repeat(sigma)
+        parts = zip(own, x.split(CHUNK), strict=False)
+        return torch.cat([solve(prior, s, strength, part, ends) for s, part in parts])
+    var = sigma.to(x).square()
+    var = var.expand_as(x) if var.ndim == 2 else var.expand(1, x.shape[-1])
 
     def step(m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The value that is minimised (N,), the residual x - T (N, D), Newton's step (N, D)."""
@@ -151,40 +144,28 @@ def invert(prior: Prior, var: Tensor, strength: float, x: Tensor, ends: Ends) ->
         value = ((m - x).square() / var).sum(-1) / 2 + strength * log_q
         return value, rest, move.nan_to_num(0.0, 0.0, 0.0)
 
+    # Without values to read (torch.compile, torch.export, a GPU) the loops have fixed lengths.
+    readable = is_readable(x)
+    steps, halvings = (STEPS, HALVINGS) if readable else (STEPS // 6, 2)
     with torch.no_grad():
-        m, taken = x.clamp(*ends), 0
+        m = x.clamp(*ends)
         value, _, move = step(m)
-        # Without values to read (torch.compile, torch.export, a GPU) the loops have fixed lengths.
-        steps, halvings = (STEPS, HALVINGS) if is_readable(x) else (STEPS // 6, 2)
-        while taken < steps:
-            taken += 1
+        for _ in range(steps):
             share = torch.ones_like(value)
             trial, found = m, (value, value, move)
             for _ in range(halvings):
                 trial = (m + share[:, None] * move).clamp(*ends)
                 found = step(trial)
                 worse = found[0] > value + 1e-9 * (1 + value.abs())  # rounding, near the minimum
-                if is_readable(worse) and not worse.any():
+                if readable and not worse.any():
                     break
                 share = torch.where(worse, share / 2, share)
             small = TOLERANCE * x.abs().amax()
             done = (((trial - m).abs() <= small) | (found[1].abs() <= small)).all()
             m, (value, _, move) = trial, found
-            if is_readable(done) and done:
+            if readable and done:
                 break
-    if x.requires_grad:
-        inside = (m > ends[0]) & (m < ends[1])
-        return m + torch.where(inside, step(m)[2], 0.0), taken
-    return m, taken
-
-
-def solve(
-    prior: Prior, sigma: Tensor, strength: float, x: Tensor, ends: Ends = ANYWHERE
-) -> tuple[Tensor, int]:
-    """`invert` in chunks, for noise (), (D,) or, one per sample, (N, 1) or (N, D)."""
-    var = sigma.to(x).square()
-    var = var.expand_as(x) if var.ndim == 2 else var.expand(1, x.shape[-1])
-    of_chunks = var.split(CHUNK) if len(var) == len(x) else [var] * math.ceil(len(x) / CHUNK)
-    chunks = zip(x.split(CHUNK), of_chunks, strict=True)
-    found = [invert(prior, own, strength, part, ends) for part, own in chunks]
-    return torch.cat([m for m, _ in found]), max(steps for _, steps in found)
+    if not x.requires_grad:
+        return m
+    inside = (m > ends[0]) & (m < ends[1])
+    return m + torch.where(inside, step(m)[2], 0.0)

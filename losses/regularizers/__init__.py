@@ -5,8 +5,11 @@ Its `weight` is part of the scalar. If it has a method `fit(labels)`, it is fitt
 labels (N, D), with `sample_weight` (N,) if those are distinct values with counts. Its parameters
 are optimised with the model's; parameters and buffers are saved in the checkpoint. If it has a
 method `end_epoch()`, that is called after each epoch.
+
+`BSAM` is no term: it wraps an optimiser.
 """
 
+from .bsam import BSAM
 from .conr import ConR
 from .dist_loss import DistLoss
 from .ordinal_entropy import OrdinalEntropy
@@ -15,4 +18,13 @@ from .regularizer import Regularizer
 from .rnc import RnC
 from .srl import SRL
 
-__all__ = ["SRL", "ConR", "DistLoss", "OrdinalEntropy", "RankSim", "Regularizer", "RnC"]
+__all__ = [
+    "BSAM",
+    "SRL",
+    "ConR",
+    "DistLoss",
+    "OrdinalEntropy",
+    "RankSim",
+    "Regularizer",
+    "RnC",
+]

@@ -10,6 +10,7 @@ from metrics import (
     MeshMetrics,
     SimilarityMetrics,
     age_report,
+    balanced_report,
     depth_report,
     mesh_report,
     similarity_report,
@@ -57,6 +58,16 @@ def test_axes_of_length_one_and_read_only_arrays_are_accepted():
         (lambda: mesh_report({"mpvpe": ONE}, torch.ones(4)), r"mpvpe and rarity .*\(3,\) and"),
         (lambda: MeshMetrics().update({"pve": ONE}, ONE), r"under \['mpvpe', .*got \['pve'\]"),
         (lambda: mesh_report({}, ONE), "at least one name"),
+        (
+            lambda: DepthMetrics().update(torch.ones(2, 3), torch.ones(1, 3)),
+            "as many images; got 2, 1",
+        ),
+        (lambda: balanced_report([1.0], [1.0, 2.0], [1.0, 2.0]), "pred and target must agree"),
+        (lambda: balanced_report([1.0], [np.nan], [1.0, 2.0]), "target must be finite"),
+        (lambda: balanced_report([1.0], [1.0], []), "train_labels must hold labels"),
+        (lambda: balanced_report([1.0], [1.0], [3.0, 3.0]), "train_labels must differ"),
+        (lambda: balanced_report([], [], [1.0, 2.0]), "at least one sample"),
+        (lambda: balanced_report([1.0], [1.0], [1.0, 2.0], 0), "ranges must be 1 or more"),
     ],
 )
 def test_bad_calls(call, message):

@@ -57,9 +57,14 @@ def agree(name: str, value: Tensor, z: Tensor, tolerance: float = 1e-10) -> None
     np.testing.assert_allclose(slope.flatten()[:3], first, rtol=1e-4)  # as many digits as above
 
 
-def test_ranksim_is_that_of_the_released_code():
-    z, pred, y = batch(0)
-    agree("RankSim", RankSim()(z, pred, y), z, SINGLE)
+@pytest.mark.parametrize(
+    ("method", "seed", "tolerance"),
+    [(RankSim, 0, SINGLE), (RnC, 2, 1e-10), (OrdinalEntropy, 3, 1e-10)],
+)
+def test_value_and_gradient_of_the_released_code(method, seed: int, tolerance: float):
+    z, pred, y = batch(seed)
+    y = torch.cat([y[:12], y[:12]]) if method is RnC else y  # two views
+    agree(method.__name__, method()(z, pred, y), z, tolerance)
 
 
 def conr_loop(z: Tensor, pred: Tensor, y: Tensor, released: bool) -> Tensor:
@@ -84,16 +89,6 @@ def test_conr_differs_from_the_released_code_by_the_ones_in_the_denominator():
     torch.testing.assert_close(value, loop)
     slopes = [torch.autograd.grad(each, z)[0] for each in (value, loop)]
     torch.testing.assert_close(*slopes)
-
-
-def test_rnc_is_that_of_the_released_code():
-    z, pred, y = batch(2)
-    agree("RnC", RnC()(z, pred, torch.cat([y[:12], y[:12]])), z)
-
-
-def test_ordinal_entropy_is_that_of_the_released_code():
-    z, pred, y = batch(3)
-    agree("OrdinalEntropy", OrdinalEntropy()(z, pred, y), z)
 
 
 @pytest.mark.parametrize("part", ["contrast", "envelope", "homogeneity"])

@@ -1,0 +1,67 @@
+"""UVOTE: several Laplace heads, each with its own weights; the most certain one predicts.
+
+    pred (N, 2 H) = (means, log scales)
+    loss   = mean_h w_h(y) [ |y - mean_h| / b_h + log 2 b_h ]
+    w_h(y) = p_train(y)^-r_h, of mean one over the training labels
+
+With r = 0 a head learns from all samples alike, with r = 1 from rare labels as from frequent ones.
+Where a head has seen few samples its scale is large, so that the head of the smallest scale is the
+one to ask. This is a weighted log-likelihood, not a density: use it with the prior `Flat`.
+
+Jiang, Sainte Fare Garnot, Schindler, Wegner: Uncertainty Voting Ensemble for Imbalanced Deep
+Regression, GCPR 2024: two heads with r = 0 and 1.
+
+N: samples; H: heads.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from .likelihoods import Likelihood
+from .priors import Bins
+
+
+class UVOTE(Likelihood):
+    """Laplace heads for labels of one dimension, whose weights are powers of the label frequency.
+
+    prior: the training labels' bins. powers: r of each head.
+
+    Example:
+        >>> uvote = UVOTE(Bins.fit(train_ages, np.arange(-0.5, 122)))
+        >>> loss = BalancedLoss(uvote, Flat())  # pred (N, 4)
+        >>> age = uvote.decode(pred)
+    """
+
+    def __init__(self, prior: Bins, powers: Sequence[float] = (0.0, 1.0)):
+        super().__init__()
+        self.prior, self.powers = prior, nn.Buffer(torch.tensor(powers), persistent=False)
+
+    def width(self, dims: int) -> int:
+        return 2 * len(self.powers)
+
+    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        target = target[:, None] if target.ndim == 1 else target
+        if pred.ndim != 2 or pred.shape[1] != self.width(1) or target.shape != (len(pred), 1):
+            raise ValueError(
+                f"UVOTE expects pred (N, {self.width(1)}) and target (N, 1), got pred "
+                f"{tuple(pred.shape)} and target {tuple(target.shape)}."
+            )
+        return pred, target
+
+    def weights(self, target: Tensor) -> Tensor:
+        """(N, 1) -> (N, H)."""
+        log_p, powers = self.prior.weights.to(target).log(), self.powers.to(target)
+        log_mean = torch.logsumexp(log_p[:, None] * (1 - powers), 0)  # of p^-r over the labels
+        return (-powers * self.prior.log_prob(target)[:, None] - log_mean).exp()
+
+    def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        mean, log_scale = pred.chunk(2, -1)
+        error = (target - mean).abs() * (-log_scale).exp()
+        return -(self.weights(target) * (error + log_scale + math.log(2))).mean(-1)
+
+    def decode(self, pred: Tensor) -> Tensor:
+        mean, log_scale = pred.chunk(2, -1)
+        return mean.gather(-1, log_scale.argmin(-1, keepdim=True))

@@ -1,0 +1,51 @@
+"""BSAM: the gradient is that of the moved parameters, and the parameters come back."""
+
+import pytest
+import torch
+
+from losses.regularizers import BSAM
+
+A = torch.tensor([[3.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+
+
+def steps(rho: float | None, count: int = 3) -> torch.Tensor:
+    """Minimise w A w / 2 by gradient descent with momentum; None: without BSAM."""
+    w = torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
+    sgd = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+    optimizer = sgd if rho is None else BSAM(sgd, rho)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = w @ A @ w / 2
+        loss.backward()
+        return loss
+
+    losses = [optimizer.step(closure) for _ in range(count)]
+    assert losses[0].item() == pytest.approx(3.5)  # before the step
+    return w.detach()
+
+
+def test_steps():
+    assert torch.equal(steps(0.0), steps(None))
+    w = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    gradient = A @ w
+    expected = w - 0.1 * A @ (w + 0.2 * gradient / gradient.norm())
+    torch.testing.assert_close(steps(0.2, count=1), expected, rtol=1e-10, atol=0)
+
+
+def test_state_is_that_of_the_optimizer():
+    w = torch.ones(2, requires_grad=True)
+    bsam = BSAM(torch.optim.Adam([w]))
+
+    def closure() -> torch.Tensor:
+        bsam.zero_grad()
+        loss = w.square().sum()
+        loss.backward()
+        return loss
+
+    bsam.step(closure)
+    other = BSAM(torch.optim.Adam([torch.ones(2, requires_grad=True)]))
+    other.load_state_dict(bsam.state_dict())
+    assert other.state_dict()["state"][0]["step"] == 1
+    with pytest.raises(ValueError, match="rho must be"):
+        BSAM(torch.optim.Adam([w]), rho=-1.0)

@@ -1,0 +1,47 @@
+"""UVOTE: weights, loss and vote, against loops and limits."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from losses import UVOTE, BalancedLoss, Bins, Flat
+
+LABELS = np.repeat(np.arange(5.0), [100, 50, 20, 5, 1])
+PRIOR = Bins.fit(LABELS, np.arange(-0.5, 5))
+TARGET = torch.from_numpy(LABELS)[:, None]
+
+
+def test_loss_against_a_loop():
+    pred = torch.randn(len(LABELS), 4, dtype=torch.float64, requires_grad=True)
+    counts, losses = np.bincount(LABELS.astype(int)), []
+    for row, y in zip(pred.detach().numpy(), LABELS, strict=True):
+        heads = []
+        for mean, log_scale, r in zip(row[:2], row[2:], (0, 1), strict=True):
+            weight = counts[int(y)] ** -float(r) / np.mean(
+                [counts[int(k)] ** -float(r) for k in LABELS]
+            )
+            density = math.exp(-abs(y - mean) / math.exp(log_scale)) / (2 * math.exp(log_scale))
+            heads.append(-weight * math.log(density))
+        losses.append(np.mean(heads))
+    loss = BalancedLoss(UVOTE(PRIOR.double()), Flat())
+    assert loss(pred, TARGET).item() == pytest.approx(np.mean(losses), rel=1e-6)  # weights: float32
+    assert torch.autograd.gradcheck(lambda p: loss(p, TARGET[::40]), (pred[::40],))
+
+
+def test_weights_balance_the_labels():
+    """With r = 1 every label has the same total weight, and the mean is one for every r."""
+    weights = UVOTE(PRIOR.double(), (0.0, 0.5, 1.0)).weights(TARGET)
+    torch.testing.assert_close(weights.mean(0), torch.ones(3).double(), rtol=1e-6, atol=0)
+    totals = [weights[TARGET[:, 0] == k, 2].sum().item() for k in range(5)]
+    np.testing.assert_allclose(totals, len(LABELS) / 5, rtol=1e-5)
+
+
+def test_the_most_certain_head_predicts():
+    uvote = UVOTE(PRIOR)
+    pred = torch.tensor([[1.0, 9.0, -2.0, 3.0], [1.0, 9.0, 0.5, 0.1]])
+    assert uvote.decode(pred).tolist() == [[1.0], [9.0]]
+    assert uvote.width(1) == 4
+    with pytest.raises(ValueError, match=r"UVOTE expects pred \(N, 4\)"):
+        BalancedLoss(uvote, Flat())(torch.zeros(3, 2), torch.zeros(3, 1))
