@@ -72,6 +72,10 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     blocks = [f"{title}:\n\n{markdown(g)}" if title else markdown(g) for title, g in grids.items()]
     if found := differences(against, names[0], head[0].rstrip(" ↓↑")):
         blocks += [LEGEND, markdown(found)]
+    if ranks := table.get("ranks"):
+        rows = [[in_markdown(row), number(rank)] for row, rank in ranks["mean"].items()]
+        about = f"critical difference {number(ranks['critical'])}"
+        blocks.append(markdown([["", f"Mean rank ({about})"], *rows]))
     areas = table.get("areas") or {}
     if order := sorted(areas, key=lambda method: areas[method]["mean"]):
         rows = [[method, _text(cell(areas[method]["values"]), "md")] for method in order]
