@@ -10,7 +10,7 @@ its mean rank  over the benchmarks. Two mean ranks of k methods on n benchmarks 
                quantile of the studentized range divided by sqrt(2)
 
 The content of the JSON is that of a table with a column for each benchmark, and "trials":
-{benchmark: {method: [{"settings", "val", "test"} of each setting]}}, "chosen", "ranks".
+{benchmark: {method: [{"settings", "val", "test", "chosen"} of each setting]}}, and "ranks".
 """
 
 import itertools
@@ -27,16 +27,14 @@ from matplotlib.figure import Figure
 from omegaconf import DictConfig
 from scipy import stats
 
-from engine import RESULTS
 from engine.cli import targets
 from engine.runs import provenance, records
 from engine.runs.run import composed, result
 from engine.runs.run_all import Progress, run_all
-from engine.tables import pages
 from engine.tables import table as tables
-from engine.tables.compare import configs, mean_replicates
+from engine.tables.compare import check_names, configs, mean_replicates, metric
 from engine.tables.intervals import LEVEL, compared
-from engine.tables.make import log, passed_on
+from engine.tables.make import log, passed_on, write
 from engine.tables.plots import STYLE, colour, save
 from engine.tables.posthoc import balanced
 
@@ -51,11 +49,9 @@ def main(cfg: DictConfig) -> None:
     budget = {"settings": cfg.settings, "seeds": cfg.seeds}
     content["meta"] = {**provenance.meta(time.time() - start), **budget}
     tables.show(content, f"Leaderboard, {cfg.settings} settings x {cfg.seeds} seeds for each row")
-    folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
-    written = tables.write(content, folder, cfg.name, replicates)
-    if cfg.publish:
-        pages.insert_everywhere(RESULTS, cfg.name, written[0].read_text())
-    written += save({"ranks": diagram(content["ranks"])}, folder / "figures", cfg.name)
+    written = write(cfg, content, replicates)
+    figures = written[0].parent / "figures"
+    written += save({"ranks": diagram(content["ranks"])}, figures, cfg.name)
     for path in written:
         print(path)
 
@@ -64,11 +60,12 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
     """Find or run every setting of every method; return the content and the replicates."""
     if min(cfg.settings, cfg.seeds) < 1:
         raise ValueError("settings and seeds: expected at least one of each.")
-    check("benchmarks", cfg.benchmarks, list(cfg.known))
+    check_names("benchmarks", cfg.benchmarks, cfg.known)
+    known = {name: cfg.known[name] for name in cfg.benchmarks}
     for setting in ("losses", "regularizers"):
-        known = [name for one in cfg.benchmarks for name in cfg.known[one][setting]]
-        check(setting, cfg[setting], list(dict.fromkeys(known)))
-    wanted = {name: trials(cfg, cfg.known[name], overrides) for name in cfg.benchmarks}
+        every = [name for about in known.values() for name in about[setting]]
+        check_names(setting, cfg[setting] or [], every)
+    wanted = {name: trials(cfg, about, overrides) for name, about in known.items()}
     runs = {
         f"{name}: {method}, setting {i}, seed {one.seed}": one
         for name, methods in wanted.items()
@@ -77,53 +74,36 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
         for one in seeds
     }
     run_all(runs, cfg.jobs, progress)
+    content: dict[str, Any] = {"trials": {name: {} for name in known}}
     rows: dict[str, Any] = {}
     replicates: dict[str, Any] = {}
-    content: dict[str, Any] = {"trials": {}, "chosen": {}}
-    for name, methods in wanted.items():
-        about, measured, chosen = cfg.known[name], {}, {}
+    for name, about in known.items():
         results: dict[str, Results] = {}
-        for method, of_method in methods.items():
+        for method, of_method in wanted[name].items():
+            measured = content["trials"][name][method] = []
             done = [[result(one) or {} for one in seeds] for _, seeds in of_method]
             select = of_method[0][1][0].select
-            measured[method] = [
-                {
-                    "settings": settings,
-                    "val": numbers(of_seeds, f"val/{select.metric}"),
-                    "test": numbers(of_seeds, f"test/{about.column}"),
-                }
-                for (settings, _), of_seeds in zip(of_method, done, strict=True)
-            ]
-            chosen[method] = best([one["val"] for one in measured[method]], select.mode)
-            results[method] = done[chosen[method]]
+            for (settings, _), of_seeds in zip(of_method, done, strict=True):
+                keys = {"val": f"val/{select.metric}", "test": f"test/{about.column}"}
+                values = {of: [metric(one, keys[of]) for one in of_seeds] for of in keys}
+                measured.append({"settings": settings, **values, "chosen": False})
+            best = choice([one["val"] for one in measured], select.mode)
+            measured[best]["chosen"] = True
+            results[method] = done[best]
         results |= posthoc(about, results.get(PLAIN, []), cfg.trust)
         for method, of_seeds in results.items():
-            values = numbers(of_seeds, f"test/{about.column}")
+            values = [metric(one, f"test/{about.column}") for one in of_seeds]
             rows.setdefault(method, {})[name] = tables.cell(values)
             for stored in mean_replicates(of_seeds, [about.column]).values():
                 replicates.setdefault(method, {})[name] = stored
-        content["trials"][name], content["chosen"][name] = measured, chosen
-    content["benchmark"] = benchmark(cfg)
-    content["ranks"] = ranks(rows, content["benchmark"]["columns"])
+    columns = {name: targets.plain(about.shown) for name, about in known.items()}
+    highlight = {"baseline": [PLAIN], "reweighted": [REWEIGHTED]}
+    content["benchmark"] = {"columns": columns, "highlight": highlight}
+    content["ranks"] = ranks(rows, columns)
     order = sorted(rows, key=lambda method: content["ranks"]["mean"].get(method, math.inf))
     content["rows"] = {method: rows[method] for method in order}
     content["seeds"] = {method: [(0, seed) for seed in range(cfg.seeds)] for method in order}
     return {**content, **compared(content, replicates, content["benchmark"])}, replicates
-
-
-def benchmark(cfg: DictConfig) -> dict[str, Any]:
-    """Return columns and highlighted rows, as configs/benchmark has them."""
-    columns = {}
-    for name in cfg.benchmarks:
-        about = cfg.known[name]
-        own = composed("table", [f"table={about.table}"]).benchmark.columns[about.column]
-        columns[name] = {**own, "title": f"{about.title}, {own.title}"}
-    return {"columns": columns, "highlight": {"baseline": [PLAIN], "reweighted": [REWEIGHTED]}}
-
-
-def check(setting: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
-    if unknown := [name for name in names or [] if name not in known]:
-        raise ValueError(f"{setting}: unknown {unknown[0]}; choose from {', '.join(known)}.")
 
 
 def trials(cfg: DictConfig, about: DictConfig, overrides: list[str]) -> dict[str, Any]:
@@ -167,17 +147,11 @@ def sample(ranges: Mapping[str, Sequence[float]], index: int) -> dict[str, float
     return found
 
 
-def numbers(runs: Results, key: str) -> list[Any]:
-    """Return a metric of each run, DIVERGED if there is none."""
-    return [tables.DIVERGED if one.get("divergence") else one["metrics"][key] for one in runs]
-
-
-def best(values: Sequence[Sequence[Any]], mode: str) -> int:
+def choice(values: Sequence[Sequence[Any]], mode: str) -> int:
     """Return the index of the best mean over seeds; a setting that diverged once is the worst."""
-    sign = 1 if mode == "min" else -1
     means = [tables.cell(of_seeds)["mean"] for of_seeds in values]
-    costs = [math.inf if mean is None else sign * mean for mean in means]
-    return costs.index(min(costs))
+    sign = 1 if mode == "min" else -1
+    return int(np.argmin([math.inf if mean is None else sign * mean for mean in means]))
 
 
 def posthoc(about: DictConfig, plain: Results, trust: Any) -> dict[str, Results]:

@@ -5,18 +5,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hydra.core.hydra_config import HydraConfig
+from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
+from datasets.io.arrays import read_npz
 from engine import RESULTS
 from engine.cli import targets
 from engine.runs import provenance
+from engine.runs.folder import AGAIN, PREDICTIONS
 from engine.runs.run_all import Event, Progress, State
 from engine.tables import pages
 from engine.tables import table as tables
-from engine.tables.compare import compare, configs, expanded, group_of, row_of
+from engine.tables.compare import check_names, compare, configs, expanded, group_of, row_of
 from engine.tables.cost import measure
-from engine.tables.intervals import swept
+from engine.tables.intervals import Seed, swept
 
 # Overrides of these groups on the command line are passed to every run.
 FOR_RUNS = ("preset", "paths", "dataset", "metrics", "task", "trainer", "log", "trust", "images")
@@ -50,29 +54,74 @@ def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> lis
     runs, replicates = content.pop("runs", {}), content.pop("replicates", {})
     diverged = content.pop("diverged", [])
     failed = [row for row in diverged if row not in swept(content)]  # a curve can miss a value
-    about = {"table": cfg.table.name, "preset": cfg.preset}
     root = Path(cfg.paths.outputs).resolve()
-    relative = {row: [Path(f).resolve().relative_to(root) for f in of] for row, of in runs.items()}
-    about["runs"] = {row: list(map(str, of_row)) for row, of_row in relative.items()}
+    folders = {row: [Path(one).resolve() for one in of_row] for row, of_row in runs.items()}
+    content["meta"] = {
+        **provenance.meta(time.time() - start),
+        "table": cfg.table.name,
+        "preset": cfg.preset,
+        "runs": {row: [str(one.relative_to(root)) for one in of] for row, of in folders.items()},
+    }
     if "run_seconds" in content:  # whenever they were run
-        about["run_seconds"] = round(content.pop("run_seconds"))
-    table = {**content, "meta": {**provenance.meta(time.time() - start), **about}}
-    tables.show(table, cfg.table.title)
-    folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
-    written = tables.write(table, folder, cfg.name, replicates)
+        content["meta"]["run_seconds"] = round(content.pop("run_seconds"))
+    tables.show(content, cfg.table.title)
+    written = write(cfg, content, replicates)
     if cfg.publish:
-        pages.insert_everywhere(RESULTS, cfg.name, written[0].read_text())
+        skipped = swept(content)
+        kept = {row: of_row for row, of_row in folders.items() if row not in skipped}
+        arrays = predictions(kept, content.get("seeds", {}))
+        written += tables.write_npz(RESULTS / f"{cfg.name}_predictions.npz", arrays)
     if (figures := cfg.table.get("figures")) and runs and not failed:
-        folders = {row: [Path(one) for one in of_row] for row, of_row in runs.items() if of_row}
-        written += targets.find(figures, cfg.get("trust"), "table")(
-            cfg, folders, folder / "figures"
-        )
+        plot = targets.find(figures, cfg.get("trust"), "table")
+        made = {row: list(filter(has_results, of_row)) for row, of_row in folders.items()}
+        plotted = {row: of_row for row, of_row in made.items() if of_row}
+        written += plot(cfg, plotted, written[0].parent / "figures")
     if failed:
         raise FloatingPointError(
             f"{written[0]}: without figures, because these rows diverged: {', '.join(failed)}. "
             "Lower their learning rates; train.log of each run states the step."
         )
     return written
+
+
+def has_results(folder: Path) -> bool:
+    """Whether figures can be plotted from a run: there are predictions or weights."""
+    return any((folder / name).exists() for name in (PREDICTIONS, "checkpoints"))
+
+
+def write(cfg: DictConfig, content: dict[str, Any], replicates: dict[str, Any]) -> list[Path]:
+    """Write the files of a table to results/ and its pages, or to <outputs>/tables."""
+    folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
+    written = tables.write(content, folder, cfg.name, replicates)
+    if cfg.publish:
+        pages.insert_everywhere(RESULTS, cfg.name, written[0].read_text())
+    return written
+
+
+def predictions(runs: dict[str, list[Path]], seeds: dict[str, list[Seed]]) -> dict[str, NDArray]:
+    """Return {"<row>/<seed of stage 1>-<seed of stage 2>/<val or test>": (N,)} and the labels,
+    "val" and "test", of rows with stored predictions of one number per sample.
+
+    Post-hoc rows are left out: they follow from the others. Numbers are stored in half precision
+    where that moves them by less than 0.5% of the standard deviation of the labels.
+    """
+    arrays: dict[str, NDArray] = {}
+    for row, folders in runs.items():
+        for folder, (first, second) in zip(folders, seeds[row], strict=True):
+            path = folder / PREDICTIONS
+            if folder.name.startswith("posthoc-") or not path.is_file():
+                continue
+            found = read_npz(path, advice=AGAIN)
+            for split in ("val", "test"):
+                if found.get(f"{split}_pred", np.empty(0)).shape[1:] != (1,):
+                    continue
+                pred, target = (found[f"{split}_{of}"].ravel() for of in ("pred", "target"))
+                with np.errstate(over="ignore"):
+                    half = pred.astype(np.float16)
+                small = np.abs(half - pred).max() < 0.005 * target.std()
+                arrays[f"{row}/{first}-{second}/{split}"] = half if small else pred
+                arrays[split] = target
+    return arrays
 
 
 def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str, Any]:
@@ -96,14 +145,11 @@ def select_rows(cfg: DictConfig) -> None:
         return
     sections = {name: cfg.table.get(name) or {} for name in ("rows", "extras")}
     found = {name: expanded(rows) for name, rows in sections.items()}
-    named = [name for rows in (*sections.values(), *found.values()) for name in rows]
-    known = list(dict.fromkeys(map(str, named)))
+    known = [str(name) for rows in (*sections.values(), *found.values()) for name in rows]
     if twice := [name for name in added if name in known]:
         raise ValueError(f"add: the table has a row {twice[0]} already; choose another name.")
-    for setting in ("rows", "without"):
-        if unknown := [name for name in cfg[setting] or [] if name not in known]:
-            names = ", ".join(map(repr, unknown))
-            raise ValueError(f"{setting}: unknown {names}; choose from {', '.join(known)}.")
+    check_names("rows", cfg.rows or [], known)
+    check_names("without", cfg.without, known)
     for section, rows in found.items():
         kept = {}
         for name, row in rows.items():

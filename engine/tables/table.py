@@ -70,9 +70,12 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     if form == "tex":
         return _tex(grids)
     blocks = [f"{title}:\n\n{markdown(g)}" if title else markdown(g) for title, g in grids.items()]
-    if found := differences(against, names[0], head[0].rstrip(" ↓↑")):
-        blocks += [LEGEND, markdown(found)]
-    if ranks := table.get("ranks"):
+    ranks = table.get("ranks")
+    compared = list(zip(names, head, strict=True))[: None if ranks else 1]
+    found = [differences(against, name, text.rstrip(" ↓↑")) for name, text in compared]
+    if any(found):
+        blocks += [LEGEND, *(markdown(grid) for grid in found if grid)]
+    if ranks:
         rows = [[in_markdown(row), number(rank)] for row, rank in ranks["mean"].items()]
         about = f"critical difference {number(ranks['critical'])}"
         blocks.append(markdown([["", f"Mean rank ({about})"], *rows]))
@@ -217,11 +220,16 @@ def write(
         for row, columns in (replicates or {}).items()
         for column, values in columns.items()
     }
-    if arrays:
-        paths.append(folder / f"{name}{REPLICATES}")
-        with atomic_write(paths[-1]) as file:
-            np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
-    return paths
+    return paths + write_npz(folder / f"{name}{REPLICATES}", arrays)
+
+
+def write_npz(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
+    """Write arrays to a compressed file and return [its path]; nothing if there are none."""
+    if not arrays:
+        return []
+    with atomic_write(path) as file:
+        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
+    return [path]
 
 
 def write_texts(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:

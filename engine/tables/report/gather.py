@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.runs import records
-from engine.tables.columns import all_rows, columns_of, table_configs, table_of
+from engine.tables.columns import all_rows, benchmark_of, columns_of, table_configs, table_of
 from engine.tables.intervals import is_ahead
 from engine.tables.table import cell
 
@@ -96,7 +96,8 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
     for source in sources:
         name = table_of(source.path.stem, source.content) or source.path.stem
         if name not in sections:
-            sections[name] = Section(name, name, columns_of(source.content))
+            benchmark = benchmark_of(source.path.stem, source.content)
+            sections[name] = Section(name, name, columns_of(source.content), benchmark)
         sections[name].sources.append(source)
     for section in sections.values():
         section.rows = rows_of(section, table_configs().get(section.name, {}))
@@ -118,7 +119,12 @@ def read(path: Path, where: str) -> list[Source]:
     if not isinstance(content.get("rows"), dict):
         return []
     try:
-        check_cells(content)
+        for row, cells in all_rows(content).items():
+            for name, found in cells.items():
+                values = [found[key] for key in ("mean", "std", "seeds", "paper")]
+                if not all(value is None or isinstance(value, int | float) for value in values):
+                    raise ValueError(f"in row {row}, column {name}, {values!r:.60} are no numbers")
+                is_ahead(content.get("against") or {}, row, name)
         # real poses on generated bodies are generated data, too
         command = content.get("meta", {}).get("command", "")
         mini = path.stem.endswith("_mini") or "paths=mini" in command
@@ -127,16 +133,6 @@ def read(path: Path, where: str) -> list[Source]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a table; {type(error).__name__} {error}. {advice}") from None
     return [source]
-
-
-def check_cells(content: Mapping[str, Any]) -> None:
-    """Refuse a table whose cells are neither numbers nor missing."""
-    for row, cells in all_rows(content).items():
-        for name, found in cells.items():
-            values = [found[key] for key in ("mean", "std", "seeds", "paper")]
-            if not all(value is None or isinstance(value, int | float) for value in values):
-                raise ValueError(f"in row {row}, column {name}, {values!r:.60} are not numbers")
-            is_ahead(content.get("against") or {}, row, name)
 
 
 def rows_of(section: Section, config: Mapping[str, Any]) -> list[Row]:
