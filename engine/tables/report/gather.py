@@ -66,7 +66,7 @@ class Section:
     name: str
     title: str
     columns: list[str]
-    benchmark: Mapping[str, Any] = field(default_factory=dict)
+    benchmark: Mapping[str, Any]
     rows: list[Row] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
@@ -82,11 +82,9 @@ def gather(results: Path, outputs: Path | None = None) -> list[Section]:
         name: Section(name, table["title"], list(table["columns"]), table["benchmark"])
         for name, table in table_configs().items()
     }
-    folders = [results]
-    if outputs is not None:
-        folders += sorted({path.parent for path in outputs.glob("*/*.json")})
+    own = outputs.glob("*/*.json") if outputs is not None else []
     sources, figures = [], {}
-    for folder in folders:
+    for folder in [results, *sorted({path.parent for path in own})]:
         where = "" if folder == results else " (this machine)"
         for path in sorted(folder.glob("*.json")):
             sources += read(path, where)
@@ -137,12 +135,9 @@ def read(path: Path, where: str) -> list[Source]:
 
 def rows_of(section: Section, config: Mapping[str, Any]) -> list[Row]:
     """Return every method of the paper and of ours; the paper's numbers first, ours below."""
-    paper = config.get("paper") or {}
-    methods = dict.fromkeys(
-        [*paper, *(method for s in section.sources for method in all_rows(s.content))]
-    )
-    lines = []
-    for method in methods:
+    paper, lines = config.get("paper") or {}, []
+    ours = (method for source in section.sources for method in all_rows(source.content))
+    for method in dict.fromkeys([*paper, *ours]):
         if method in paper:
             pairs = zip(section.columns, paper[method], strict=True)
             cited = {name: cell([], value) for name, value in pairs}
