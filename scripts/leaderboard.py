@@ -4,12 +4,7 @@ python scripts/leaderboard.py benchmarks=[stsb] settings=3
 """
 
 from command import command
-
-
-def added(words: list[str]) -> list[str]:
-    """Add paths whether or not the config has them: only datasets know their names."""
-    return [f"++{word}" if word.startswith("paths.") else word for word in words]
-
+from reproduce import added
 
 main = command("leaderboard", "engine.tables.leaderboard.main", added)
 

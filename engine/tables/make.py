@@ -103,23 +103,20 @@ def predictions(runs: dict[str, list[Path]], seeds: dict[str, list[Seed]]) -> di
     "val" and "test", of rows with stored predictions of one number per sample.
 
     Post-hoc rows are left out: they follow from the others. Half precision, 0.05% of a number, is
-    enough for labels below 256.
+    enough below 256.
     """
     arrays: dict[str, NDArray] = {}
     for row, folders in runs.items():
         for folder, (first, second) in zip(folders, seeds[row], strict=True):
             path = folder / PREDICTIONS
-            if folder.name.startswith("posthoc-") or not path.is_file():
-                continue
-            found = read_npz(path, advice=AGAIN)
+            stored = path.is_file() and not folder.name.startswith("posthoc-")
+            found = read_npz(path, advice=AGAIN) if stored else {}
             for split in ("val", "test"):
-                if found.get(f"{split}_pred", np.empty(0)).shape[1:] != (1,):
-                    continue
-                pred, target = (found[f"{split}_{of}"].ravel() for of in ("pred", "target"))
-                half = max(np.abs(pred).max(), np.abs(target).max()) < 256
-                dtype = np.float16 if half else np.float32
-                arrays[f"{row}/{first}-{second}/{split}"] = pred.astype(dtype)
-                arrays[split] = target
+                pred = found.get(f"{split}_pred")
+                if pred is not None and pred.shape[1:] == (1,):
+                    dtype = np.float16 if np.abs(pred).max() < 256 else np.float32
+                    arrays[f"{row}/{first}-{second}/{split}"] = pred.ravel().astype(dtype)
+                    arrays[split] = found[f"{split}_target"].ravel()
     return arrays
 
 

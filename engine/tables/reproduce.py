@@ -198,8 +198,6 @@ def reproduce(cfg: DictConfig) -> None:
     for name, path in succeeded.items():
         if path is not None:
             show(name, path)
-    for line in skipped:
-        print(line)
     print(f"report: {render.write(outputs)[0].resolve()}")
     if failed := [stage.name for stage in found if stage.name not in succeeded]:
         raise SystemExit(f"failed: {', '.join(failed)}; see {log}.")

@@ -139,31 +139,25 @@ def test_a_row_can_choose_or_sweep_its_knob():
 
 
 @pytest.mark.usefixtures("small", "forked_workers")
-def test_parallel_runs_give_the_same(tmp_path: Path):
-    cfg = config(seeds=3, jobs=2)
+def test_parallel_runs_give_the_same_and_a_failed_run_is_named(tmp_path: Path):
+    cfg = config(seeds=3, jobs=2, extras=True)
     cfg.table.rows.GAI.overrides = ["components=1", "features=cached", "features.views=1"]
+    (tmp_path / "imdb_wiki").mkdir()
+    (tmp_path / "imdb_wiki" / "focal").write_text("a file where a folder should be")
     events: list[Event] = []
-    table = comparison.compare(cfg, [], events.append)
-    labels = {"Vanilla, seed 0", *(f"GAI, seed {seed}" for seed in range(3))}
-    for state in (STARTED, DONE):
+    with pytest.raises(RuntimeError, match=r"(?s)3 of 7 runs failed.*Focal, seed 0; Focal, seed 1"):
+        comparison.compare(cfg, [], events.append)
+    done = {"Vanilla, seed 0", *(f"GAI, seed {seed}" for seed in range(3))}
+    failed = {f"Focal, seed {seed}" for seed in range(3)}
+    for state, labels in ((STARTED, done | failed), (DONE, done), (FAILED, failed)):
         assert {event.label for event in events if event.state is state} == labels
+    cfg.extras = False
+    table = comparison.compare(cfg, [], ignore)
     shutil.rmtree(tmp_path / "imdb_wiki" / "gai")
     cfg.jobs = 1
     again = comparison.compare(cfg, [], ignore)
     # one thread or two
     assert again["rows"]["GAI"]["mae"]["mean"] == pytest.approx(table["rows"]["GAI"]["mae"]["mean"])
-
-
-@pytest.mark.usefixtures("small")
-def test_a_failed_run_is_named_and_the_others_run(tmp_path: Path):
-    (tmp_path / "imdb_wiki").mkdir()
-    for name in ("gai", "focal"):
-        (tmp_path / "imdb_wiki" / name).write_text("a file where a folder should be")
-    events: list[Event] = []
-    with pytest.raises(RuntimeError, match=r"(?s)2 of 3 runs failed.*GAI, seed 0: .*Focal, seed 0"):
-        comparison.compare(config(extras=True), [], events.append)
-    ends = [event[:2] for event in events if event.state is not STARTED]
-    assert ends == [("Vanilla, seed 0", DONE), ("GAI, seed 0", FAILED), ("Focal, seed 0", FAILED)]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
