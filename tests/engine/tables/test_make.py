@@ -36,11 +36,18 @@ def test_the_benchmark_states_whose_numbers_are_cited(
     assert cfg.name == f"{file}_mini"
 
 
+@pytest.mark.filterwarnings("ignore:.*held-out:UserWarning")  # twelve faces are few
 def test_a_table_is_written_with_the_papers_numbers_and_published_with_predictions(
     faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     overrides = ["preset=laptop", "paths=mini", f"paths.outputs={tmp_path}"]
-    own = ["table=imdb_wiki_sigma", "seeds=2", "rows=['Joint.','Fix. (sigma = 6)']", *overrides]
+    own = [
+        "table=imdb_wiki_sigma",
+        "seeds=2",
+        "trust=[tests]",
+        "rows=['Joint.','Fix. (sigma = 6)']",
+        *overrides,
+    ]
     cfg = composed("table", own)
     cfg.add = {
         "Vanilla": {"experiment": "imdb_wiki/vanilla", "seeds": 1},
@@ -61,10 +68,10 @@ def test_a_table_is_written_with_the_papers_numbers_and_published_with_predictio
     monkeypatch.setattr(make, "RESULTS", tmp_path / "results")
     readme, cfg.publish = tmp_path / "README.md", True
     cfg.rows, cfg.add = None, None  # have been applied
-    readme.write_text(f"<!-- table {cfg.name} -->\nold\n<!-- end {cfg.name} -->\n")
+    readme.write_text(f"<!-- table {cfg.name} -->\nstale\n<!-- end {cfg.name} -->\n")
     published = make.make(cfg, [*overrides, *tiny(faces, tmp_path)])
     assert published[0].read_text() in readme.read_text()
-    assert "old" not in readme.read_text()
+    assert "stale" not in readme.read_text()
     assert published[-1].name == "imdb_wiki_sigma_mini_predictions.npz"
     stored = dict(np.load(published[-1]))
     runs = [f"{row}/0-{seed}" for row in ("Joint.", "Fix. (sigma = 6)") for seed in (0, 1)]
