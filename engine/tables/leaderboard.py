@@ -10,7 +10,7 @@ its mean rank  over the benchmarks. Two mean ranks of k methods on n benchmarks 
                quantile of the studentized range divided by sqrt(2)
 
 The content of the JSON is that of a table with a column for each benchmark, and "trials":
-{benchmark: {method: [{"settings", "val", "test", "chosen"} of each setting]}}, and "ranks".
+{benchmark: {method: [{"settings", "val", "test", "seconds", "chosen"}]}}, and "ranks".
 """
 
 import itertools
@@ -40,6 +40,7 @@ from engine.tables.posthoc import balanced
 
 PLAIN, REWEIGHTED = "Plain", "Re-weighted"
 Results = list[dict[str, Any]]  # of the seeds
+Trials = list[tuple[dict[str, float], list[DictConfig]]]  # settings, and a config for each seed
 
 
 def main(cfg: DictConfig) -> None:
@@ -80,16 +81,8 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
     for name, about in known.items():
         results: dict[str, Results] = {}
         for method, of_method in wanted[name].items():
-            measured = content["trials"][name][method] = []
-            done = [[result(one) or {} for one in seeds] for _, seeds in of_method]
-            select = of_method[0][1][0].select
-            for (settings, _), of_seeds in zip(of_method, done, strict=True):
-                keys = {"val": f"val/{select.metric}", "test": f"test/{about.column}"}
-                values = {of: [metric(one, keys[of]) for one in of_seeds] for of in keys}
-                measured.append({"settings": settings, **values, "chosen": False})
-            best = choice([one["val"] for one in measured], select.mode)
-            measured[best]["chosen"] = True
-            results[method] = done[best]
+            measured, results[method] = measure(of_method, about.column)
+            content["trials"][name][method] = measured
         results |= posthoc(about, results.get(PLAIN, []), cfg.trust)
         for method, of_seeds in results.items():
             values = [metric(one, f"test/{about.column}") for one in of_seeds]
@@ -106,14 +99,29 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
     return {**content, **compared(content, replicates, content["benchmark"])}, replicates
 
 
-def trials(cfg: DictConfig, about: DictConfig, overrides: list[str]) -> dict[str, Any]:
-    """Return {method: [(settings, [config of each seed])]} of a benchmark."""
+def measure(of_method: Trials, column: str) -> tuple[list[dict[str, Any]], Results]:
+    """Return the numbers of every setting, and the results of the one that validation chooses."""
+    done = [[result(one) or {} for one in seeds] for _, seeds in of_method]
+    select = of_method[0][1][0].select
+    keys = {"val": f"val/{select.metric}", "test": f"test/{column}"}
+    measured = []
+    for (settings, _), of_seeds in zip(of_method, done, strict=True):
+        values = {split: [metric(one, key) for one in of_seeds] for split, key in keys.items()}
+        seconds = round(sum(one.get("seconds", 0) for one in of_seeds), 1)
+        measured.append({"settings": settings, **values, "seconds": seconds, "chosen": False})
+    best = choice([one["val"] for one in measured], select.mode)
+    measured[best]["chosen"] = True
+    return measured, done[best]
+
+
+def trials(cfg: DictConfig, about: DictConfig, overrides: list[str]) -> dict[str, Trials]:
+    """Return {method: its settings} of a benchmark."""
     overrides = [*about.overrides, *overrides]
     losses, terms = (
         [name for name in about[setting] if cfg[setting] is None or name in cfg[setting]]
         for setting in ("losses", "regularizers")
     )
-    found: dict[str, Any] = {}
+    found: dict[str, Trials] = {}
     for loss, term in itertools.product(losses, [None, *terms]):
         row = row_of(about, about.losses[loss])
         own = [*(row.get("overrides") or []), *about.heads]

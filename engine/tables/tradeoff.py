@@ -86,22 +86,18 @@ def areas(
             made.append(heights(fronts, origin[0]))
         return {method: [one[method] for one in made] for method in methods}
 
-    def paired(of_row: Sequence[Sequence[float]]) -> list[Point]:
-        return list(zip(*of_row, strict=True))
-
-    by_stage = heights_of({row: paired([on_stages(row, axis) for axis in axes]) for row in rows})
+    on_stage = {row: [on_stages(row, axis) for axis in axes] for row in rows}
     stored = {row: [found[row][axis]["replicates"] for axis in axes] for row in rows}
     complete = all(one is not None for of_row in stored.values() for one in of_row)
-    sampled = heights_of({row: paired(stored[row]) for row in rows}) if complete else {}
-    measured = {
-        method: {
-            "area": {
-                "values": {(first, 0): x for first, x in zip(stages, values, strict=True)},
-                "replicates": np.array(sampled[method]) if complete else None,
-            }
-        }
-        for method, values in by_stage.items()
-    }
+    by_stage, sampled = (
+        heights_of({row: list(zip(*points[row], strict=True)) for row in rows})
+        for points in (on_stage, stored if complete else on_stage)
+    )
+    measured = {}
+    for method, values in by_stage.items():
+        by_seed = {(first, 0): value for first, value in zip(stages, values, strict=True)}
+        replicated = np.array(sampled[method]) if complete else None
+        measured[method] = {"area": {"values": by_seed, "replicates": replicated}}
     differences = against(measured, list(methods), {"area": "lower"})
     return {
         method: {
