@@ -17,7 +17,7 @@ from engine import CONFIGS, ROOT
 from engine.benchmarks import mini, synthetic, tabular
 from engine.runs.run import composed, run
 from engine.speed import losses as speed
-from engine.tables import compare, cost, leaderboard, make, plots, reproduce
+from engine.tables import compare, leaderboard, make, plots, reproduce
 from scripts.diagnose import positional
 from tests.docs import workspace
 from tests.docs.test_add_a_dataset import FACES, METHOD, PAGE
@@ -118,7 +118,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         return [cfg]
 
     def measured(cfg: DictConfig, iterations: int) -> dict[str, float]:
-        return cost.measure_here(OmegaConf.to_container(cfg, resolve=True), iterations)
+        return make.measure_here(OmegaConf.to_container(cfg, resolve=True), iterations)
 
     def one_by_one(tasks: Sequence[Any], workers: int, progress: Callable) -> list[Any]:
         results = []

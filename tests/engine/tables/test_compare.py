@@ -12,7 +12,7 @@ from engine.runs import identity, run_all
 from engine.runs.run import CONFIGS, composed, first_stage, run
 from engine.runs.run_all import Event, State
 from engine.tables import compare as comparison
-from engine.tables import cost
+from engine.tables import make
 from engine.tables.intervals import over_seeds
 from metrics.report import bootstrap_weights
 from tests import process
@@ -199,10 +199,10 @@ def test_every_table_composes(name: str):
 
 def test_cost_of_a_step(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     forks = process.context()
-    monkeypatch.setattr(cost.multiprocessing, "get_context", lambda _: forks)
+    monkeypatch.setattr(make.multiprocessing, "get_context", lambda _: forks)
     cfg = tiny.config(faces, tmp_path, "imdb_wiki/bmc")
     ours = np.ones(2**27)  # a gigabyte, which is not the step's
-    measured = cost.measure(cfg, iterations=2)
+    measured = make.measure(cfg, iterations=2)
     assert measured["seconds"] > 0
     assert 10 < measured["memory_mb"] < ours.nbytes / 2**20
 
