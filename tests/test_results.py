@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.tables.columns import table_configs
+from engine.tables.columns import benchmark_of
 from engine.tables.intervals import compared
 from engine.tables.table import REPLICATES, read_replicates
 from engine.tables.tradeoff import areas
@@ -18,22 +18,15 @@ DEPTH = ["Vanilla", "Vanilla+LDS", "BNI", "GAI", "Histogram"]
 ROWS = json.loads((ROOT / "results/synthetic.json").read_text())["rows"]
 
 
-def test_every_cell_of_the_paper_is_there_with_ten_seeds():
-    assert list(ROWS) == list(METHODS)
-    for cells in ROWS.values():
-        assert list(cells) == [problem.name for problem in TABLE]
-        for cell in cells.values():
-            assert cell["seeds"] >= 10
-            assert cell["paper"] is not None
-
-
 @pytest.mark.parametrize("problem", TABLE, ids=lambda p: p.name)
 def test_vanilla_is_the_closed_form_and_balanced_mse_is_far_below(problem):
-    means = {row: cells[problem.name]["mean"] for row, cells in ROWS.items()}
-    assert means["Vanilla"] == pytest.approx(problem.least_squares_mse(), rel=0.12)
+    assert list(ROWS) == list(METHODS)
+    cells = {row: of_row[problem.name] for row, of_row in ROWS.items()}
+    assert all(cell["seeds"] >= 10 and cell["paper"] is not None for cell in cells.values())
+    assert cells["Vanilla"]["mean"] == pytest.approx(problem.least_squares_mse(), rel=0.12)
     for row in ("GAI (true noise)", "BMC (true noise)", "GAI", "BMC"):
-        assert means[row] < means["Reweight"]
-        assert means[row] < means["Vanilla"] / 10
+        assert cells[row]["mean"] < cells["Reweight"]["mean"]
+        assert cells[row]["mean"] < cells["Vanilla"]["mean"] / 10
 
 
 @pytest.mark.parametrize(
@@ -50,7 +43,7 @@ def test_no_folder_of_one_machine_is_named(path: Path):
 @pytest.mark.parametrize(("name", "seeds"), [("nyud2_mini", 3), ("nyud2_labeled", 5)])
 def test_balanced_depth_rows_are_better_than_vanilla(name: str, seeds: int):
     rows = json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"]
-    assert list(rows) == DEPTH
+    assert list(rows)[: len(DEPTH)] == DEPTH  # post-hoc rows may follow
     assert all(cell["seeds"] == seeds for cells in rows.values() for cell in cells.values())
     for row in ("BNI", "GAI", "Histogram"):
         for column in ("rmse", "rmse_few"):
@@ -71,8 +64,8 @@ def test_intervals_follow_from_the_stored_values(path: Path):
     """Recompute every interval from the stored values and replicates."""
     content = json.loads(path.read_text())
     replicates = read_replicates(path.parent / (path.stem + REPLICATES))
-    table = table_configs()[content["meta"]["table"]]
-    again = json.loads(json.dumps(compared(content, replicates, table["benchmark"])["against"]))
+    benchmark = benchmark_of(path.stem, content)
+    again = json.loads(json.dumps(compared(content, replicates, benchmark)["against"]))
     assert again.keys() == content["against"].keys()
     for row, others in content["against"].items():
         for baseline, columns in others.items():

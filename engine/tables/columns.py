@@ -79,9 +79,9 @@ def table_of(stem: str, content: Mapping[str, Any]) -> str | None:
 
 
 def benchmark_of(stem: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the benchmark of results/<stem>.json; empty if its table has no config."""
+    """Return the benchmark of results/<stem>.json; a table without a config may hold its own."""
     name = table_of(stem, content)
-    return table_configs()[name]["benchmark"] if name else {}
+    return table_configs()[name]["benchmark"] if name else content.get("benchmark") or {}
 
 
 def all_rows(content: Mapping[str, Any]) -> dict[str, Any]:

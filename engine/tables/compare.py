@@ -10,7 +10,7 @@ Runs are found by their configs; missing ones are run.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,21 @@ from engine.runs.folder import AGAIN, REPLICATES
 from engine.runs.run import SHARED, composed, first_stage, result
 from engine.runs.run_all import Progress, run_all
 from engine.tables.intervals import Seed, compared
-from engine.tables.posthoc import add_rows, has_results
+from engine.tables.posthoc import add_rows
 from engine.tables.table import DIVERGED, cell
 from engine.tables.tradeoff import areas
 
 # Overrides of these groups do not change stage 1, or reach it with the config of stage 2.
 STAGE2 = (*SHARED, "preset", "loss", "components", "features", "freeze_bn", "choose", "backbone")
+
+
+def check_names(setting: str, names: Sequence[str], known: Iterable[str]) -> None:
+    """Refuse names that are not known."""
+    known = list(dict.fromkeys(map(str, known)))
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(
+            f"{setting}: unknown {', '.join(unknown)}; choose from {', '.join(known)}."
+        )
 
 
 def group_of(override: str) -> str:
@@ -71,16 +80,14 @@ def configs(
     if base.backbone is not None:  # its stage 1 is also a row, which receives the same overrides
         stage1 = [text for text in overrides if group_of(text) not in STAGE2]
         base.backbone.overrides = [*base.backbone.overrides, *stage1]
-    heads = [_with(base, "seed", seed) for seed in range(row.get("seeds") or seeds)]
-    if first_stage(base) is None:
-        return heads
-    return [_with(cfg, "backbone.seed", s) for s in range(stage1_seeds) for cfg in heads]
-
-
-def _with(cfg: DictConfig, key: str, value: Any) -> DictConfig:
-    other = cfg.copy()
-    OmegaConf.update(other, key, value)
-    return other
+    found = []
+    for first in range(1 if first_stage(base) is None else stage1_seeds):
+        for seed in range(row.get("seeds") or seeds):
+            found.append(base.copy())
+            found[-1].seed = seed
+            if base.backbone is not None:
+                found[-1].backbone.seed = first
+    return found
 
 
 def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str, Any]:
@@ -106,11 +113,8 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[s
     done = {name: [result(one) or {} for one in of_row] for name, of_row in wanted.items()}
     add_rows({**sections["rows"], **sections["extras"]}, wanted, done, cfg.get("trust"))
 
-    def number(one: Mapping[str, Any], key: str) -> float | str | None:
-        return DIVERGED if one.get("divergence") else one["metrics"][f"test/{key}"]
-
     def cells(name: str) -> dict[str, Any]:
-        return row_of(table, name, lambda key: [number(one, key) for one in done[name]])
+        return row_of(table, name, lambda key: [metric(one, f"test/{key}") for one in done[name]])
 
     content: dict[str, Any] = {
         section: {name: cells(name) for name in rows} for section, rows in sections.items()
@@ -125,13 +129,15 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[s
         **content,
         **compared(content, replicates, cfg.benchmark),
         "replicates": replicates,
-        "runs": {
-            name: [one["folder"] for one in of_row if has_results(one["folder"])]
-            for name, of_row in done.items()
-        },
+        "runs": {name: [one["folder"] for one in of_row] for name, of_row in done.items()},
         "run_seconds": sum(one["seconds"] for of_row in done.values() for one in of_row),
         "diverged": [n for n, of_row in done.items() if any(o.get("divergence") for o in of_row)],
     }
+
+
+def metric(run: Mapping[str, Any], key: str) -> float | str | None:
+    """Return a metric of a finished run, or DIVERGED."""
+    return DIVERGED if run.get("divergence") else run["metrics"][key]
 
 
 def row_of(table: DictConfig, name: str, values: Callable[[str], Sequence]) -> dict[str, Any]:

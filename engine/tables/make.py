@@ -1,25 +1,39 @@
-"""Make a table with its figures, running what is missing: see configs/table.yaml."""
+"""Make a table with its figures, running what is missing: see configs/table.yaml.
 
+A table of costs has seconds per iteration and peak memory, as the paper measures them: each row in
+a fresh process, so that the memory of one row does not count for another. The images are random
+numbers, because a step costs the same whatever they show.
+"""
+
+import multiprocessing
+import resource
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from hydra.core.hydra_config import HydraConfig
+from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
+from datasets.io.arrays import read_npz
 from engine import RESULTS
 from engine.cli import targets
 from engine.runs import provenance
+from engine.runs.folder import AGAIN, PREDICTIONS
 from engine.runs.run_all import Event, Progress, State
 from engine.tables import pages
 from engine.tables import table as tables
-from engine.tables.compare import compare, configs, expanded, group_of, row_of
-from engine.tables.cost import measure
-from engine.tables.intervals import swept
+from engine.tables.compare import check_names, compare, configs, expanded, group_of, row_of
+from engine.tables.intervals import Seed, swept
+from engine.training import build
 
 # Overrides of these groups on the command line are passed to every run.
 FOR_RUNS = ("preset", "paths", "dataset", "metrics", "task", "trainer", "log", "trust", "images")
+SAMPLES = 20_000  # labels that the priors are fitted to, in a table of costs
 
 
 def passed_on(overrides: list[str]) -> list[str]:
@@ -49,30 +63,71 @@ def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> lis
     content = (costs if measured else compare)(cfg, overrides, progress)
     runs, replicates = content.pop("runs", {}), content.pop("replicates", {})
     diverged = content.pop("diverged", [])
-    failed = [row for row in diverged if row not in swept(content)]  # a curve can miss a value
-    about = {"table": cfg.table.name, "preset": cfg.preset}
+    values = swept(content)
+    failed = [row for row in diverged if row not in values]  # a curve can miss a value
     root = Path(cfg.paths.outputs).resolve()
-    relative = {row: [Path(f).resolve().relative_to(root) for f in of] for row, of in runs.items()}
-    about["runs"] = {row: list(map(str, of_row)) for row, of_row in relative.items()}
+    folders = {row: [Path(one).resolve() for one in of_row] for row, of_row in runs.items()}
+    content["meta"] = {
+        **provenance.meta(time.time() - start),
+        "table": cfg.table.name,
+        "preset": cfg.preset,
+        "runs": {row: [str(one.relative_to(root)) for one in of] for row, of in folders.items()},
+    }
     if "run_seconds" in content:  # whenever they were run
-        about["run_seconds"] = round(content.pop("run_seconds"))
-    table = {**content, "meta": {**provenance.meta(time.time() - start), **about}}
-    tables.show(table, cfg.table.title)
-    folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
-    written = tables.write(table, folder, cfg.name, replicates)
+        content["meta"]["run_seconds"] = round(content.pop("run_seconds"))
+    tables.show(content, cfg.table.title)
+    written = write(cfg, content, replicates)
     if cfg.publish:
-        pages.insert_everywhere(RESULTS, cfg.name, written[0].read_text())
+        kept = {row: of_row for row, of_row in folders.items() if row not in values}
+        arrays = predictions(kept, content.get("seeds", {}))
+        written += tables.write_npz(RESULTS / f"{cfg.name}_predictions.npz", arrays)
     if (figures := cfg.table.get("figures")) and runs and not failed:
-        folders = {row: [Path(one) for one in of_row] for row, of_row in runs.items() if of_row}
-        written += targets.find(figures, cfg.get("trust"), "table")(
-            cfg, folders, folder / "figures"
-        )
+        plot = targets.find(figures, cfg.get("trust"), "table")
+        made = {row: list(filter(has_results, of_row)) for row, of_row in folders.items()}
+        plotted = {row: of_row for row, of_row in made.items() if of_row}
+        written += plot(cfg, plotted, written[0].parent / "figures")
     if failed:
         raise FloatingPointError(
             f"{written[0]}: without figures, because these rows diverged: {', '.join(failed)}. "
             "Lower their learning rates; train.log of each run states the step."
         )
     return written
+
+
+def has_results(folder: Path) -> bool:
+    """Whether figures can be plotted from a run: there are predictions or weights."""
+    return any((folder / name).exists() for name in (PREDICTIONS, "checkpoints"))
+
+
+def write(cfg: DictConfig, content: dict[str, Any], replicates: dict[str, Any]) -> list[Path]:
+    """Write the files of a table to results/ and its pages, or to <outputs>/tables."""
+    folder = RESULTS if cfg.publish else Path(cfg.paths.outputs) / "tables"
+    written = tables.write(content, folder, cfg.name, replicates)
+    if cfg.publish:
+        pages.insert_everywhere(RESULTS, cfg.name, written[0].read_text())
+    return written
+
+
+def predictions(runs: dict[str, list[Path]], seeds: dict[str, list[Seed]]) -> dict[str, NDArray]:
+    """Return {"<row>/<seed of stage 1>-<seed of stage 2>/<val or test>": (N,)} and the labels,
+    "val" and "test", of rows with stored predictions of one number per sample.
+
+    Post-hoc rows are left out: they follow from the others. Half precision, 0.05% of a number, is
+    enough below 256.
+    """
+    arrays: dict[str, NDArray] = {}
+    for row, folders in runs.items():
+        for folder, (first, second) in zip(folders, seeds[row], strict=True):
+            path = folder / PREDICTIONS
+            stored = path.is_file() and not folder.name.startswith("posthoc-")
+            found = read_npz(path, advice=AGAIN) if stored else {}
+            for split in ("val", "test"):
+                pred = found.get(f"{split}_pred")
+                if pred is not None and pred.shape[1:] == (1,):
+                    dtype = np.float16 if np.abs(pred).max() < 256 else np.float32
+                    arrays[f"{row}/{first}-{second}/{split}"] = pred.ravel().astype(dtype)
+                    arrays[split] = found[f"{split}_target"].ravel()
+    return arrays
 
 
 def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str, Any]:
@@ -96,14 +151,11 @@ def select_rows(cfg: DictConfig) -> None:
         return
     sections = {name: cfg.table.get(name) or {} for name in ("rows", "extras")}
     found = {name: expanded(rows) for name, rows in sections.items()}
-    named = [name for rows in (*sections.values(), *found.values()) for name in rows]
-    known = list(dict.fromkeys(map(str, named)))
+    known = [str(name) for rows in (*sections.values(), *found.values()) for name in rows]
     if twice := [name for name in added if name in known]:
         raise ValueError(f"add: the table has a row {twice[0]} already; choose another name.")
-    for setting in ("rows", "without"):
-        if unknown := [name for name in cfg[setting] or [] if name not in known]:
-            names = ", ".join(map(repr, unknown))
-            raise ValueError(f"{setting}: unknown {names}; choose from {', '.join(known)}.")
+    check_names("rows", cfg.rows or [], known)
+    check_names("without", cfg.without, known)
     for section, rows in found.items():
         kept = {}
         for name, row in rows.items():
@@ -118,3 +170,54 @@ def select_rows(cfg: DictConfig) -> None:
 def own_name(cfg: DictConfig) -> str:
     """E.g. utkface_sigma_mini: table imdb_wiki_sigma, dataset utkface, paths mini."""
     return cfg.table.name.replace(cfg.benchmark.name, cfg.benchmark.dataset) + cfg.paths.suffix
+
+
+def measure(cfg: DictConfig, iterations: int) -> dict[str, float]:
+    """Return {"seconds", "memory_mb"} of one training step of a stage-2 config with backbone."""
+    plain = OmegaConf.to_container(cfg, resolve=True)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure_here, plain, iterations).result()
+
+
+def measure_here(plain: Any, iterations: int, warmup: int = 1) -> dict[str, float]:
+    cfg: Any = OmegaConf.create(plain)
+    cfg.features = {"mode": "none"}
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    rng = np.random.default_rng(0)
+    labels = np.clip(rng.normal(35, 12, (SAMPLES, 1)).round(), 0, 100).astype(np.float32)
+    task: Any = build.task(cfg, labels)
+    task.model.freeze(cfg.freeze_bn)
+    task.to(device).train()
+    optimizer = build.optimizer(cfg, task)
+    index = torch.arange(cfg.trainer.batch_size)
+    side = cfg.dataset.size
+    batch = {
+        "input": torch.randn(len(index), 3, side, side, device=device),
+        "target": torch.from_numpy(labels)[index].to(device),
+        "meta": {"index": index.to(device)},
+    }
+    if device.type == "cuda":  # the memory that the fit of a prior took does not count
+        torch.cuda.reset_peak_memory_stats()
+    elif sys.platform == "linux":
+        Path("/proc/self/clear_refs").write_text("5")
+    times = []
+    for _ in range(warmup + iterations):
+        start = time.perf_counter()
+        loss, _ = task(batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return {"seconds": float(np.mean(times[warmup:])), "memory_mb": _peak(device)}
+
+
+def _peak(device: torch.device) -> float:
+    """Return the peak memory in megabytes."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    if sys.platform == "linux":  # where ru_maxrss begins with the parent's memory
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes on a Mac

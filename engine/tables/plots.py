@@ -36,6 +36,10 @@ _COLOURS = {
     "BNI": "#0072B2",
     "Balanced L1": "#882255",
     "Histogram": "#000000",
+    "Plain": "#E69F00",
+    "Re-weighted": "#009E73",
+    "Plain + post-hoc": "#332288",
+    "Plain + isotonic": "#44AA99",
     "Train": "#56B4E9",
     "Test": "#CC79A7",
 }

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from datasets.io.arrays import read_npz
@@ -23,17 +22,11 @@ from engine.cli import targets
 from engine.runs import folder as runs
 from engine.runs import records
 from engine.runs.provenance import meta
+from engine.tables.table import write_npz
 from engine.training import build
 from engine.training.batches import evaluation_loader
 from losses import Bins, Rebalancer
 from metrics.report import bootstrap_weights
-
-Arrays = dict[str, NDArray]
-
-
-def has_results(folder: str) -> bool:
-    """Whether figures can be plotted from it: there are predictions or weights."""
-    return any((Path(folder) / name).exists() for name in (runs.PREDICTIONS, "checkpoints"))
 
 
 def add_rows(
@@ -73,7 +66,7 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
         samples = from_network(folder, rebalancer, metrics, trust)
     report = {f"test/{name}": float(value) for name, value in metrics.compute().items()}
     replicates = metrics.resample(samples, bootstrap_weights(len(samples), cfg.log.replicates))
-    _save(own / runs.REPLICATES, {name: value.numpy() for name, value in replicates.items()})
+    write_npz(own / runs.REPLICATES, {name: value.numpy() for name, value in replicates.items()})
     with atomic_write(own / "config.yaml") as file:
         file.write((folder / "config.yaml").read_bytes())
     sigma = None if rebalancer.sigma.isnan().any() else rebalancer.sigma.tolist()
@@ -126,7 +119,7 @@ def from_predictions(folder: Path, own: Path, rebalancer: Rebalancer, metrics: A
     pred = rebalancer(found["test_pred"]).astype(np.float32)
     target = torch.from_numpy(found["test_target"])
     metrics.update(torch.from_numpy(pred), target)
-    _save(own / runs.PREDICTIONS, {**found, "test_pred": pred})
+    write_npz(own / runs.PREDICTIONS, {**found, "test_pred": pred})
     return metrics.samples(torch.from_numpy(pred), target)
 
 
@@ -141,8 +134,3 @@ def from_network(folder: Path, rebalancer: Rebalancer, metrics: Any, trust: Any)
         metrics.update(pred, batch["target"], batch["mask"])
         samples.append(metrics.samples(pred, batch["target"], batch["mask"]))
     return torch.cat(samples)
-
-
-def _save(path: Path, arrays: Arrays) -> None:
-    with atomic_write(path) as file:
-        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]

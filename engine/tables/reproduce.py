@@ -14,7 +14,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 from datasets.io.files import refuse_links
 from engine import CONFIGS, RESULTS
@@ -26,7 +26,7 @@ from engine.runs.run_all import Event, State
 from engine.tables import make
 from engine.tables import table as tables
 from engine.tables.columns import table_configs
-from engine.tables.compare import expanded
+from engine.tables.compare import check_names, expanded
 from engine.tables.report import render
 
 PRESETS = {"mini": "laptop", "real": "paper"}
@@ -45,10 +45,12 @@ class Stage(NamedTuple):
 def stages(cfg: DictConfig) -> tuple[list[Stage], list[str]]:
     """Return what is to be done, and a line for each table that is skipped."""
     found, skipped, generated = [], [], set()
-    overrides = for_runs(cfg)
+    overrides, jobs = for_runs(cfg), cfg.jobs
+    if jobs == "auto":
+        jobs = len(os.sched_getaffinity(0)) if cfg.data == "mini" else 1
     for name in chosen(cfg.table):
         seeds = cfg.mini_seeds.get(name, cfg.seeds) if cfg.data == "mini" else cfg.seeds
-        own = [f"table={name}", f"seeds={seeds}", f"jobs={jobs(cfg)}"]
+        own = [f"table={name}", f"seeds={seeds}", f"jobs={jobs}"]
         table = composed("table", own + make.passed_on(overrides))
         benchmark, minutes = table.benchmark, table.table.get("minutes", MINUTES["table"])
         if program := benchmark.get("program"):
@@ -77,14 +79,14 @@ def chosen(wanted: Any) -> list[str]:
     if wanted == "all":
         return [name for name, table in known.items() if table.get("paper")]
     names = [wanted] if isinstance(wanted, str) else list(wanted)
-    _check("table", names, ["all", *known])
+    check_names("table", names, ["all", *known])
     return names
 
 
 def for_runs(cfg: DictConfig) -> list[str]:
     """Return the overrides that every run receives."""
     paths = {str(key): value for key, value in cfg.paths.items() if value is not None}
-    _check("paths", list(paths), sorted(known_paths()))
+    check_names("paths", list(paths), sorted(known_paths()))
     return [
         f"paths={'mini' if cfg.data == 'mini' else 'default'}",
         f"preset={cfg.preset or PRESETS[cfg.data]}",
@@ -97,25 +99,12 @@ def for_runs(cfg: DictConfig) -> list[str]:
     ]
 
 
-def _check(setting: str, names: Sequence[str], known: Sequence[str]) -> None:
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(
-            f"{setting}: unknown {', '.join(unknown)}; choose from {', '.join(known)}."
-        )
-
-
 def known_paths() -> set[str]:
     """Return the names that the paths, the datasets and the benchmarks declare."""
     own: Any = OmegaConf.load(CONFIGS / "paths" / "default.yaml")
     files = [path for group in ("dataset", "benchmark") for path in CONFIGS.glob(f"{group}/*.yaml")]
     nodes: list[Any] = [own, *(OmegaConf.select(OmegaConf.load(path), "paths") for path in files)]
     return {str(name) for node in nodes for name in node or ()}
-
-
-def jobs(cfg: DictConfig) -> int:
-    if cfg.jobs == "auto":
-        return len(os.sched_getaffinity(0)) if cfg.data == "mini" else 1
-    return cfg.jobs
 
 
 def prepare(cfg: DictConfig, wanted: set[str]) -> None:
@@ -145,10 +134,13 @@ def run_stages(found: Sequence[Stage], log: Path, console: Console) -> dict[str,
 
     Their output goes to `log`. A stage that fails does not stop the others.
     """
-    columns = BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    quiet: Any = {"redirect_stdout": False, "redirect_stderr": False}
-    quiet["disable"] = not console.is_terminal
-    bar = Progress("{task.description}", *columns, console=console, **quiet)
+    bar = Progress(
+        *("{task.description}", BarColumn(), TimeElapsedColumn(), "left", TimeRemainingColumn()),
+        console=console,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        disable=not console.is_terminal,
+    )
     task = bar.add_task("reproduce", total=sum(stage.minutes for stage in found))
     succeeded: dict[str, Path | None] = {}
     before = 0.0
@@ -172,12 +164,8 @@ def run_stages(found: Sequence[Stage], log: Path, console: Console) -> dict[str,
                 line = f"{stage.name}: FAILED, {type(error).__name__}: {error} (see {log})"
             reach(1.0)
             before += stage.minutes
-            print_line(console, line)
+            console.print(line)
     return succeeded
-
-
-def print_line(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(name: str, path: Path) -> None:
@@ -194,23 +182,22 @@ def show(name: str, path: Path) -> None:
 def reproduce(cfg: DictConfig) -> None:
     """Run all stages, show their tables and write the report."""
     GlobalHydra.instance().clear()  # the stages compose from all of configs/
-    console = Console(file=sys.stderr)  # this stream, also while stages write to the log
+    # this stream, also while stages write to the log
+    console = Console(file=sys.stderr, markup=False, highlight=False, soft_wrap=True)
     outputs = Path(cfg.paths.outputs)
     log = outputs / "reproduce.log"
     found, skipped = stages(cfg)
     for line in skipped:
-        print_line(console, line)
+        console.print(line)
     if not found:
         raise SystemExit("Nothing to do: there is no data for any of the tables.")
     minutes = sum(stage.minutes for stage in found)
     about = f", about {minutes} minutes on two cores" if cfg.data == "mini" else ""
-    print_line(console, f"{len(found)} stages{about}; their output is in {log}")
+    console.print(f"{len(found)} stages{about}; their output is in {log}")
     succeeded = run_stages(found, log, console)
     for name, path in succeeded.items():
         if path is not None:
             show(name, path)
-    for line in skipped:
-        print(line)
     print(f"report: {render.write(outputs)[0].resolve()}")
     if failed := [stage.name for stage in found if stage.name not in succeeded]:
         raise SystemExit(f"failed: {', '.join(failed)}; see {log}.")

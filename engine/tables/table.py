@@ -34,16 +34,16 @@ TEX |= {"↓": r"$\downarrow$", "↑": r"$\uparrow$", **{c: f"\\{c}" for c in "&
 
 def cell(values: Sequence[float | str | None], paper: float | None = None) -> dict[str, Any]:
     """Return mean and sample standard deviation over seeds, without a mean if a run DIVERGED."""
+    found: dict[str, Any] = {"mean": None, "std": None, "seeds": len(values), "paper": paper}
     if diverged := sum(value == DIVERGED for value in values):
-        empty = {"mean": None, "std": None, "seeds": len(values), "paper": paper}
-        return {**empty, "diverged": diverged}
+        return {**found, "diverged": diverged}
     kept = [v if isinstance(v, int | float) and math.isfinite(v) else None for v in values]
     finite = [value for value in kept if value is not None]
-    mean = sum(finite) / len(finite) if finite else None
-    std = None
-    if mean is not None and len(finite) > 1:
-        std = math.sqrt(sum((value - mean) ** 2 for value in finite) / (len(finite) - 1))
-    return {"mean": mean, "std": std, "seeds": len(finite), "values": kept, "paper": paper}
+    if finite:
+        found["mean"] = mean = sum(finite) / len(finite)
+        if len(finite) > 1:
+            found["std"] = math.sqrt(sum((v - mean) ** 2 for v in finite) / (len(finite) - 1))
+    return {**found, "seeds": len(finite), "values": kept}
 
 
 def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
@@ -51,13 +51,9 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     names, against = columns_of(table), table.get("against") or {}
     if form == "csv":
         keys = ["row", "column", "mean", "std", "seeds", "paper"]
-        cells = [
-            {"row": row, "column": name, **cells[name]}
-            for row, cells in all_rows(table).items()
-            for name in names
-            if name in cells
-        ]
-        return pd.DataFrame(cells, columns=keys, dtype=object).to_csv(index=False)
+        rows = [(row, n, of[n]) for row, of in all_rows(table).items() for n in names if n in of]
+        lines = [{"row": row, "column": name, **one} for row, name, one in rows]
+        return pd.DataFrame(lines, columns=keys, dtype=object).to_csv(index=False)
     quote, bold = (in_markdown, "**{}**") if form == "md" else (in_tex, r"\textbf{{{}}}")
     head = heads(benchmark_of(file, table), names)
     grids = {}
@@ -70,8 +66,15 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     if form == "tex":
         return _tex(grids)
     blocks = [f"{title}:\n\n{markdown(g)}" if title else markdown(g) for title, g in grids.items()]
-    if found := differences(against, names[0], head[0].rstrip(" ↓↑")):
-        blocks += [LEGEND, markdown(found)]
+    ranks = table.get("ranks")
+    compared = list(zip(names, head, strict=True))[: None if ranks else 1]
+    found = [differences(against, name, text.rstrip(" ↓↑")) for name, text in compared]
+    if any(found):
+        blocks += [LEGEND, *(markdown(grid) for grid in found if grid)]
+    if ranks:
+        rows = [[in_markdown(row), number(rank)] for row, rank in ranks["mean"].items()]
+        about = f"critical difference {number(ranks['critical'])}"
+        blocks.append(markdown([["", f"Mean rank ({about})"], *rows]))
     areas = table.get("areas") or {}
     if order := sorted(areas, key=lambda method: areas[method]["mean"]):
         rows = [[method, _text(cell(areas[method]["values"]), "md")] for method in order]
@@ -80,8 +83,7 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
             method: {other: {"area": areas[method]["against"][other]} for other in order[i + 1 :]}
             for i, method in enumerate(order)
         }
-        if found := differences(pairs, "area", "area"):
-            blocks.append(markdown(found))
+        blocks += [markdown(grid) for grid in [differences(pairs, "area", "area")] if grid]
     return "\n".join(blocks)
 
 
@@ -94,9 +96,9 @@ def differences(against: Mapping[str, Any], name: str, title: str) -> list[list[
     found, seen = [], set()
     for row, others in against.items():
         for other, columns in others.items():
-            one = columns[name]
+            one = columns.get(name, {})
             later = row in against.get(other, {}) and other not in seen
-            if one["mean"] is not None and not later:
+            if one.get("mean") is not None and not later:
                 intervals = ends(one["seeds"]), ends(one["images"])
                 found.append([row, other, number(one["mean"]), *intervals, one["verdict"]])
         seen.add(row)
@@ -164,17 +166,15 @@ def _print(title: str, grid: Sequence[Sequence[str]]) -> None:
         printed.add_column(head, justify="right" if head else "left", no_wrap=bool(head))
     for line in grid[1:]:
         printed.add_row(*map(escape, line))
-    console = Console(width=max(Console().width, 110))
-    console.print(printed)
+    Console(width=max(Console().width, 110)).print(printed)
 
 
 def _lines(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None) -> str:
     """Return our number, the paper's and that of the reference, one below the other."""
-    lines = [_text(entry and {**entry, "paper": None}, "md")]
-    if entry and entry["paper"] is not None:
-        lines.append(f"paper {number(entry['paper'])}")
-    if entry and reference and reference["mean"] is not None:  # cited rows have none
-        lines.append(f"ours {number(reference['mean'])}")
+    entry, reference = entry or {}, reference or {}
+    lines = [_text({**entry, "paper": None} if entry else None, "md")]
+    for title, value in (("paper", entry.get("paper")), ("ours", reference.get("mean"))):
+        lines += [f"{title} {number(value)}"] if entry and value is not None else []
     return "\n".join(lines)
 
 
@@ -202,10 +202,8 @@ def write(
     name: str,
     replicates: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Path]:
-    """Write <folder>/<name>.{md,csv,tex,json} and return the paths.
-
-    replicates: {row: {column: (R,)}}, written to <name>_draws.npz as "row/column", in float32.
-    """
+    """Write <folder>/<name>.{md,csv,tex,json} and <name>_draws.npz, the replicates {row: {column:
+    (R,)}} as "row/column" in float32; return the paths."""
     paths = [*write_texts(table, folder, name), folder / f"{name}.json"]
     records.write(paths[-1], table)
     arrays = {
@@ -213,11 +211,16 @@ def write(
         for row, columns in (replicates or {}).items()
         for column, values in columns.items()
     }
-    if arrays:
-        paths.append(folder / f"{name}{REPLICATES}")
-        with atomic_write(paths[-1]) as file:
-            np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
-    return paths
+    return paths + write_npz(folder / f"{name}{REPLICATES}", arrays)
+
+
+def write_npz(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
+    """Write arrays to a compressed file and return [its path]; nothing if there are none."""
+    if not arrays:
+        return []
+    with atomic_write(path) as file:
+        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
+    return [path]
 
 
 def write_texts(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:

@@ -9,8 +9,7 @@ the area      the mean height of the front from the start's x to the median end 
               by it like rows of a table (intervals.py)
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,49 +66,46 @@ def areas(
     bootstrap replicate of the test set.
     """
     about, found = content["tradeoff"], samples(content, replicates)
-    x, y, start = about["x"], about["y"], about["start"]
+    axes, start = (about["x"], about["y"]), about["start"]
     methods = {
         name: [row for row in rows.values() if row in found]
         for name, rows in content["curves"].items()
     }
+    rows = [start, *(row for of_method in methods.values() for row in of_method)]
+    stages = sorted({first for first, _ in found[start][axes[0]]["values"]})
 
-    def heights_of(value: Callable[[str, str], float]) -> dict[str, float]:
-        """Return the area of each method; value(row, column) is a number."""
-        origin = value(start, x), value(start, y)
-        fronts = {
-            name: front([origin, *((value(row, x), value(row, y)) for row in rows)])
-            for name, rows in methods.items()
-        }
-        return heights(fronts, origin[0])
+    def on_stages(row: str, axis: str) -> list[float]:
+        values = found[row][axis]["values"].items()
+        return [float(np.mean([v for (s1, _), v in values if s1 == first])) for first in stages]
 
-    def on_stage(first: int, row: str, name: str) -> float:
-        values = found[row][name]["values"]
-        return float(np.mean([v for (s1, _), v in values.items() if s1 == first]))
+    def heights_of(points: Mapping[str, Sequence[Point]]) -> dict[str, list[float]]:
+        """Return {method: S areas} of {row: S points}."""
+        made = []
+        for i, origin in enumerate(points[start]):
+            fronts = {m: front([origin, *(points[row][i] for row in methods[m])]) for m in methods}
+            made.append(heights(fronts, origin[0]))
+        return {method: [one[method] for one in made] for method in methods}
 
-    stages = sorted({first for first, _ in found[start][x]["values"]})
-    by_stage = {first: heights_of(partial(on_stage, first)) for first in stages}
-    rows = [start, *(row for rows in methods.values() for row in rows)]
-    stored = {(row, name): found[row][name]["replicates"] for row in rows for name in (x, y)}
-    complete = all(one is not None for one in stored.values())
-    count = len(stored[start, x]) if complete else 0
-    by_replicate = [heights_of(lambda *at, i=i: float(stored[at][i])) for i in range(count)]
-    measured = {
-        name: {
-            "area": {
-                "values": {(first, 0): of_stage[name] for first, of_stage in by_stage.items()},
-                "replicates": np.array([o[name] for o in by_replicate]) if by_replicate else None,
-            }
-        }
-        for name in methods
-    }
+    on_stage = {row: [on_stages(row, axis) for axis in axes] for row in rows}
+    stored = {row: [found[row][axis]["replicates"] for axis in axes] for row in rows}
+    complete = all(one is not None for of_row in stored.values() for one in of_row)
+    by_stage, sampled = (
+        heights_of({row: list(zip(*points[row], strict=True)) for row in rows})
+        for points in (on_stage, stored if complete else on_stage)
+    )
+    measured = {}
+    for method, values in by_stage.items():
+        by_seed = {(first, 0): value for first, value in zip(stages, values, strict=True)}
+        replicated = np.array(sampled[method]) if complete else None
+        measured[method] = {"area": {"values": by_seed, "replicates": replicated}}
     differences = against(measured, list(methods), {"area": "lower"})
     return {
-        name: {
-            "mean": float(np.mean(list(one["area"]["values"].values()))),
-            "values": list(one["area"]["values"].values()),
-            "against": {other: by["area"] for other, by in differences[name].items()},
+        method: {
+            "mean": float(np.mean(values)),
+            "values": values,
+            "against": {other: by["area"] for other, by in differences[method].items()},
         }
-        for name, one in measured.items()
+        for method, values in by_stage.items()
     }
 
 
@@ -126,8 +122,11 @@ def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
     with mpl.rc_context(STYLE):
         figure = Figure((8, 3.8))
         everything, zoomed = figure.subplots(1, 2)
+        posthoc = {
+            row.get("curve", name) for name, row in cfg.table.rows.items() if "posthoc" in row
+        }
         for ax in (everything, zoomed):
-            plot_curves(points, content, ax)
+            plot_curves(points, content, ax, posthoc)
             ax.plot(*origin, "x", color="black", markersize=6)
         if points:
             everything.legend(fontsize=7)
@@ -157,13 +156,18 @@ def point_of(content: Mapping[str, Any], row: str) -> Point:
 
 
 def plot_curves(
-    points: Mapping[str, Mapping[str, Point]], content: Mapping[str, Any], ax: Axes
+    points: Mapping[str, Mapping[str, Point]],
+    content: Mapping[str, Any],
+    ax: Axes,
+    posthoc: Collection[str] = (),
 ) -> None:
-    """Plot a curve for each method, with a ring at the value chosen on validation."""
+    """Plot a curve for each method, with a ring at the value chosen on validation. Those of
+    `posthoc` are the continuous front of one model."""
     for method, of_method in points.items():
         shade, area = colour(method), content["areas"][method]["mean"]
         curve = np.array(list(of_method.values())).T
-        ax.plot(*curve, ".-", color=shade, label=f"{method}, area {area:.2f}", linewidth=1)
+        look: Any = {"linewidth": 2} if method in posthoc else {"marker": ".", "linewidth": 1}
+        ax.plot(*curve, color=shade, label=f"{method}, area {area:.2f}", **look)
         if method in content["rows"]:
             chosen = point_of(content, method)
             ax.plot(*chosen, "o", color=shade, markerfacecolor="none", markersize=7)

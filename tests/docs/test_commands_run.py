@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets import nyud2
@@ -18,7 +17,7 @@ from engine import CONFIGS, ROOT
 from engine.benchmarks import mini, synthetic, tabular
 from engine.runs.run import composed, run
 from engine.speed import groups as speed
-from engine.tables import compare, cost, make, plots, reproduce
+from engine.tables import compare, leaderboard, make, plots, reproduce
 from scripts.diagnose import positional
 from tests.docs import workspace
 from tests.docs.test_add_a_dataset import FACES, METHOD, PAGE
@@ -38,6 +37,7 @@ SHORT = {
     "compare_released": ["only=age.weighted_losses"],
     "diagnose": [],
     "evaluate": ["batch_size=3", "accelerator=cpu", "trust=[tests]"],
+    "leaderboard": ["settings=1", "seeds=1", "losses=[Plain]", "jobs=1", "trust=[tests]"],
     "prepare_age": [],
     "prepare_mini": MINI,
     "prepare_nyud2": ["overwrite=true"],
@@ -92,6 +92,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         return {k: row for k, row in found.items() if k in [*first[:1], *ours[:1]]}
 
     def configs(row: Any, seeds: int, overrides: list[str], stages: int = 1) -> list[DictConfig]:
+        row = OmegaConf.create(row)
         data, outputs, own = Path("data"), Path("outputs"), list(row.get("overrides") or [])
         kind = {
             "imdb_wiki": tiny.config,
@@ -104,14 +105,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         if benchmark == "ihmr":  # whose other presets begin with SPIN's own weights
             said = [text for text in said if not text.startswith("preset=")]
         cfg = kind[benchmark](data, outputs, row.experiment, *said, *own)
-        for key, value in row.changes.items():
+        for key, value in row.get("changes", {}).items():
             OmegaConf.update(cfg, key, value, merge=False, force_add=True)
         if "dataset.validation" in ((cfg.choose or {}).get("settings") or {}):
             cfg.choose.settings["dataset.validation"] = 0.5  # a fifth of four scenes is none
         return [cfg]
 
     def measured(cfg: DictConfig, iterations: int) -> dict[str, float]:
-        return cost.measure_here(OmegaConf.to_container(cfg, resolve=True), iterations)
+        return make.measure_here(OmegaConf.to_container(cfg, resolve=True), iterations)
 
     def one_by_one(tasks: Sequence[Any], workers: int, progress: Callable) -> list[Any]:
         results = []
@@ -131,7 +132,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "make", plotted_once)
     for module in (compare, make, reproduce):
         monkeypatch.setattr(module, "expanded", two)
-    for module in (compare, make):
+    for module in (compare, leaderboard, make):
         monkeypatch.setattr(module, "configs", configs)
     monkeypatch.setattr(make, "measure", measured)
     for module in (tabular, synthetic, mini):
@@ -221,12 +222,3 @@ def test_a_command_runs(script: str, words: list[str], here: Path, monkeypatch: 
 
 def test_there_are_commands():
     assert len(commands()) > 30
-
-
-def test_the_folder_of_a_dataset_has_one_setting():
-    for name, more in (("train", "experiment=imdb_wiki/bmc"), ("table", "table=imdb_wiki")):
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            assert compose(name, [more, "paths.imdb_wiki=/x"]).dataset.root == "/x"
-    with initialize_config_dir(str(CONFIGS / "reproduce"), version_base="1.3"):
-        cfg = compose("default", ["++paths.imdb_wiki=/x"])
-    assert "++paths.imdb_wiki='/x'" in reproduce.for_runs(cfg)

@@ -20,7 +20,11 @@ from engine.tables.report.summary import KINDS, Measurement, measurements, metri
 
 LIMITS = (-45.0, 20.0)  # percent; what lies outside is written at the edge
 REFERENCES = ("baseline", "reweighted")
-LOOKS = {"paper": ("#D55E00", "o"), "ours": ("#0072B2", "s")}  # colour-blind-safe, Okabe and Ito
+LOOKS = {  # colour-blind-safe, Okabe and Ito
+    "paper": ("#D55E00", "o"),
+    "ours": ("#0072B2", "s"),
+    "posthoc": ("#009E73", "D"),
+}
 SEEDS: Any = {"linewidth": 3.2, "solid_capstyle": "butt"}
 IMAGES: Any = {"linewidth": 1.1}
 
@@ -54,7 +58,7 @@ def plot(ax: Axes, y: float, found: Mapping[str, Any], kind: str) -> None:
 
 
 def forest(found: Sequence[Measurement]) -> Figure:
-    """Plot the paper's best loss and ours against the plain loss and against re-weighting."""
+    """Plot the best loss of the paper, of ours and post-hoc against plain loss and re-weighting."""
     lines, headers, y = [], [], 0.0  # (y, measurement, kind)
     for one in found:
         headers.append((y, one))
@@ -89,7 +93,7 @@ def forest(found: Sequence[Measurement]) -> Figure:
         axes[0].set_yticks([at for at, *_ in headers] + [at for at, *_ in lines], titles + rows)
         for label in axes[0].get_yticklabels()[: len(headers)]:
             label.set_fontweight("bold")
-        figure.legend(handles=legend(), loc="lower center", ncols=5, fontsize=8)
+        figure.legend(handles=legend(), loc="lower center", ncols=6, fontsize=8)
         figure.tight_layout(rect=(0, 0.045, 1, 1))
     return figure
 

@@ -1,8 +1,9 @@
 """One line per benchmark for the README, from results/ alone: plain loss, re-weighting, the best of
-the paper's losses and the best of ours.
+the paper's losses, the best of ours, and the best post-hoc row.
 
-A benchmark states which rows these are (`highlight`) and which column of which measurements is
-shown (`summary`). The verdicts follow from the intervals of the differences (intervals.py).
+A benchmark states which rows these are (`highlight`; post-hoc rows are those of its table's config)
+and which column of which measurements is shown (`summary`). The verdicts follow from the intervals
+of the differences (intervals.py).
 """
 
 import json
@@ -20,6 +21,7 @@ KINDS = {
     "reweighted": "Re-weighting",
     "paper": "Paper's best loss",
     "ours": "Our best loss",
+    "posthoc": "Best post-hoc",
 }
 VERDICTS = {"ahead": "ahead of", "tie": "tie with", "behind": "behind", "open": "open against"}
 
@@ -50,8 +52,11 @@ def measurement(benchmark: Mapping[str, Any], name: str) -> Measurement:
     means = {row: one["mean"] for row, one in cells.items() if one["mean"] is not None}
     sign = 1 if about.better == "lower" else -1
     best = {}
+    config = table_configs()[benchmark["name"]].get("rows") or {}
+    posthoc = [row for row, about in config.items() if "posthoc" in about]
     for kind in KINDS:
-        known = [row for row in highlighted(benchmark, kind) if row in means]
+        rows = posthoc if kind == "posthoc" else highlighted(benchmark, kind)
+        known = [row for row in rows if row in means]
         best[kind] = min(known, key=lambda row: sign * means[row], default=None)
     replicates = read_replicates(RESULTS / f"{name}{REPLICATES}")
     found = intervals.samples(content, replicates) if "seeds" in content else {}
@@ -92,10 +97,12 @@ def metric(name: str, about: Column) -> str:
 
 
 def verdicts(one: Measurement) -> str:
-    """E.g. BMC ahead of Vanilla, tie with RRT; Histogram ahead of Vanilla and RRT, behind BMC."""
-    clauses = []
-    for kind, references in (("paper", list(KINDS)[:2]), ("ours", list(KINDS)[:3])):
+    """E.g. BMC ahead of Vanilla, tie with RRT; Histogram ahead of Vanilla and RRT, behind BMC: each
+    against those to the left of it."""
+    clauses, kinds = [], list(KINDS)
+    for kind in kinds[2:]:
         row = one.best[kind]
+        references = kinds[: kinds.index(kind)]
         others = [other for name in references if (other := one.best[name]) is not None]
         if row is None or not others:
             continue

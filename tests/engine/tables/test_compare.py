@@ -12,7 +12,7 @@ from engine.runs import identity, run_all
 from engine.runs.run import CONFIGS, composed, first_stage, run
 from engine.runs.run_all import Event, State
 from engine.tables import compare as comparison
-from engine.tables import cost
+from engine.tables import make
 from engine.tables.intervals import over_seeds
 from metrics.report import bootstrap_weights
 from tests import process
@@ -58,72 +58,50 @@ def small(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_rows_are_means_over_seeds(faces: Path, tmp_path: Path):
+def test_rows_are_means_over_seeds_and_compared_with_the_baselines(faces: Path, tmp_path: Path):
     events: list[Event] = []
-    table = comparison.compare(config(seeds=2), [], events.append)
-    assert list(table["rows"]) == ["Vanilla", "GAI"]
+    cfg = config(seeds=2, stage1_seeds=2)
+    cfg.table.rows.Vanilla.seeds = 2
+    table = comparison.compare(cfg, [], events.append)
     assert table["extras"] == {}
     assert table["run_seconds"] > 0
-    assert table["rows"]["Vanilla"]["bmae"]["paper"] == 13.92
-    assert table["rows"]["Vanilla"]["bmae"]["seeds"] == 1
+    labels = ["Vanilla, seed 0", "Vanilla, seed 1", "GAI, seed 0", "GAI, seed 1"]
+    labels += [f"GAI, seed {seed} on stage 1 of seed 1" for seed in (0, 1)]
+    assert [event[:2] for event in events] == [(x, s) for x in labels for s in (STARTED, DONE)]
+    assert all(event.seconds > 0 for event in events[1::2])
+    heads = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert table["seeds"] == {"Vanilla": [(0, 0), (1, 1)], "GAI": heads}
+    first, second = table["rows"]["Vanilla"]["mae"]["values"]
     entry = table["rows"]["GAI"]["mae"]
     gai = "imdb_wiki/gai", "components=1"
     single = [run(tiny.config(faces, tmp_path, *gai, f"seed={seed}")) for seed in (0, 1)]
-    values = [done["metrics"]["test/mae"] for done in single]
+    values = entry["values"]
+    assert values[:2] == [done["metrics"]["test/mae"] for done in single]
+    assert len(set(values)) == 4
     assert entry["mean"] == pytest.approx(statistics.mean(values))
     assert entry["std"] == pytest.approx(statistics.stdev(values))
     assert entry["paper"] is None
-    labels = ["Vanilla, seed 0", "GAI, seed 0", "GAI, seed 1"]
-    assert [event[:2] for event in events] == [(x, s) for x in labels for s in (STARTED, DONE)]
-    assert all(event.seconds > 0 for event in events[1::2])
-
-    events.clear()
-    again = comparison.compare(config(seeds=2, extras=True), [], events.append)
-    assert again["rows"] == table["rows"]
-    assert [event.state for event in events] == [FOUND] * 3 + [STARTED, DONE] * 2
-    assert list(again["extras"]) == ["Focal"]
-
-
-@pytest.mark.usefixtures("small")
-def test_rows_are_compared_with_the_baselines():
-    table = comparison.compare(config(seeds=3, extras=True), [], ignore)
-    heads = [(0, 0), (0, 1), (0, 2)]
-    assert table["seeds"] == {"Vanilla": [(0, 0)], "GAI": heads, "Focal": heads}
-    pairs = {row: list(others) for row, others in table["against"].items()}
-    assert pairs == {"Vanilla": ["Focal"], "GAI": ["Vanilla", "Focal"], "Focal": ["Vanilla"]}
-    found = table["against"]["GAI"]["Focal"]["bmae"]
-    ours = table["rows"]["GAI"]["bmae"]["values"]
-    theirs = table["extras"]["Focal"]["bmae"]["values"]
-    assert found["pairs"] == 3
-    assert found["mean"] == pytest.approx(np.mean(np.subtract(ours, theirs)))
-    # all three heads build on one Vanilla
-    vanilla = table["rows"]["Vanilla"]["bmae"]["mean"]
-    by_seed = {(0, i): value - vanilla for i, value in enumerate(ours)}
-    assert table["against"]["GAI"]["Vanilla"]["bmae"]["seeds"] == over_seeds(by_seed)
-    # a bootstrap replicate of the test set, computed by hand
-    stored = np.load(Path(table["runs"]["Vanilla"][0]) / "predictions.npz")
-    pred, target = stored["test_pred"], stored["test_target"]
-    often = bootstrap_weights(len(target), 1000)[7].numpy().astype(int)
-    expected = np.abs(pred - target).repeat(often, axis=0).mean()
-    assert table["replicates"]["Vanilla"]["mae"][7] == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.usefixtures("small")
-def test_heads_are_trained_on_every_stage1_run():
-    cfg = config(seeds=2, stage1_seeds=2)
-    cfg.table.rows.Vanilla.seeds = 2
-    table = comparison.compare(cfg, [], ignore)
-    assert table["seeds"]["Vanilla"] == [(0, 0), (1, 1)]
-    assert table["seeds"]["GAI"] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    first, second = table["rows"]["Vanilla"]["mae"]["values"]
-    values = table["rows"]["GAI"]["mae"]["values"]
-    assert len(set(values)) == 4
+    assert table["rows"]["Vanilla"]["bmae"]["paper"] == 13.92
     # stage-1 runs are independent: two differences
     by_stage = [np.mean(values[:2]) - first, np.mean(values[2:]) - second]
     found = table["against"]["GAI"]["Vanilla"]["mae"]
     assert found["pairs"] == 4
     assert found["mean"] == pytest.approx(np.mean(by_stage))
     assert found["seeds"] == pytest.approx(over_seeds({(i, 0): by_stage[i] for i in (0, 1)}))
+    # a bootstrap replicate of the test set, computed by hand, averaged over seeds
+    stored = [np.load(Path(one) / "predictions.npz") for one in table["runs"]["Vanilla"]]
+    errors = [np.abs(one["test_pred"] - one["test_target"]) for one in stored]
+    often = bootstrap_weights(len(errors[0]), 1000)[7].numpy().astype(int)
+    expected = np.mean([error.repeat(often, axis=0).mean() for error in errors])
+    assert table["replicates"]["Vanilla"]["mae"][7] == pytest.approx(expected, rel=1e-6)
+
+    events.clear()
+    cfg.extras, cfg.stage1_seeds = True, 1
+    again = comparison.compare(cfg, [], events.append)
+    assert again["rows"]["Vanilla"] == table["rows"]["Vanilla"]
+    assert [event.state for event in events] == [FOUND] * 4 + [STARTED, DONE] * 2
+    pairs = {row: list(others) for row, others in again["against"].items()}
+    assert pairs == {"Vanilla": ["Focal"], "GAI": ["Vanilla", "Focal"], "Focal": ["Vanilla"]}
 
 
 @pytest.mark.parametrize(
@@ -161,31 +139,27 @@ def test_a_row_can_choose_or_sweep_its_knob():
 
 
 @pytest.mark.usefixtures("small", "forked_workers")
-def test_parallel_runs_give_the_same(tmp_path: Path):
-    cfg = config(seeds=3, jobs=2)
+def test_parallel_runs_give_the_same_and_a_failed_run_is_named(tmp_path: Path):
+    cfg = config(seeds=3, jobs=2, extras=True)
     cfg.table.rows.GAI.overrides = ["components=1", "features=cached", "features.views=1"]
+    (tmp_path / "imdb_wiki").mkdir()
+    (tmp_path / "imdb_wiki" / "focal").write_text("a file where a folder should be")
     events: list[Event] = []
-    table = comparison.compare(cfg, [], events.append)
-    labels = {"Vanilla, seed 0", *(f"GAI, seed {seed}" for seed in range(3))}
-    for state in (STARTED, DONE):
+    with pytest.raises(
+        RuntimeError, match=r"(?s)3 of 7 runs failed.*Focal, seed 0: .*Focal, seed 1: "
+    ):
+        comparison.compare(cfg, [], events.append)
+    done = {"Vanilla, seed 0", *(f"GAI, seed {seed}" for seed in range(3))}
+    failed = {f"Focal, seed {seed}" for seed in range(3)}
+    for state, labels in ((STARTED, done | failed), (DONE, done), (FAILED, failed)):
         assert {event.label for event in events if event.state is state} == labels
+    cfg.extras = False
+    table = comparison.compare(cfg, [], ignore)
     shutil.rmtree(tmp_path / "imdb_wiki" / "gai")
     cfg.jobs = 1
     again = comparison.compare(cfg, [], ignore)
     # one thread or two
     assert again["rows"]["GAI"]["mae"]["mean"] == pytest.approx(table["rows"]["GAI"]["mae"]["mean"])
-
-
-@pytest.mark.usefixtures("small")
-def test_a_failed_run_is_named_and_the_others_run(tmp_path: Path):
-    (tmp_path / "imdb_wiki").mkdir()
-    for name in ("gai", "focal"):
-        (tmp_path / "imdb_wiki" / name).write_text("a file where a folder should be")
-    events: list[Event] = []
-    with pytest.raises(RuntimeError, match=r"(?s)2 of 3 runs failed.*GAI, seed 0: .*Focal, seed 0"):
-        comparison.compare(config(extras=True), [], events.append)
-    ends = [event[:2] for event in events if event.state is not STARTED]
-    assert ends == [("Vanilla, seed 0", DONE), ("GAI, seed 0", FAILED), ("Focal, seed 0", FAILED)]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -225,20 +199,18 @@ def test_every_table_composes(name: str):
 
 def test_cost_of_a_step(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     forks = process.context()
-    monkeypatch.setattr(cost.multiprocessing, "get_context", lambda _: forks)
+    monkeypatch.setattr(make.multiprocessing, "get_context", lambda _: forks)
     cfg = tiny.config(faces, tmp_path, "imdb_wiki/bmc")
     ours = np.ones(2**27)  # a gigabyte, which is not the step's
-    measured = cost.measure(cfg, iterations=2)
+    measured = make.measure(cfg, iterations=2)
     assert measured["seconds"] > 0
     assert 10 < measured["memory_mb"] < ours.nbytes / 2**20
 
 
-def test_an_unknown_column_is_refused_before_anything_is_run(
-    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.usefixtures("small")
+def test_an_unknown_column_is_refused_before_anything_is_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(comparison, "run_all", lambda *_: pytest.fail("ran"))
     cfg = config()
     cfg.table.columns = ["bmae", "bmae_fw"]
-    overrides = ["preset=laptop", *tiny.tiny(faces, tmp_path)]
     with pytest.raises(ValueError, match=r"unknown metric 'bmae_fw'.*Did you mean bmae_few"):
-        comparison.compare(cfg, overrides, ignore)
+        comparison.compare(cfg, [], ignore)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from omegaconf import OmegaConf
 
 from engine.runs.run import composed
 from engine.tables import tradeoff
@@ -63,8 +64,9 @@ def table(gain: float) -> tuple[dict, dict]:
     return content, replicates
 
 
-def test_areas_tell_methods_apart():
-    found = areas(*table(gain=1.0))
+def test_areas_tell_methods_apart_and_are_in_the_table_the_smallest_first():
+    content, replicates = table(gain=1.0)
+    found = areas(content, replicates)
     # from 5 to 8: 20 to 15 over one, 15 to 12 over two
     expected = (17.5 + 2 * 13.5) / 3
     assert found["B"]["values"] == pytest.approx([expected, expected + 0.1])
@@ -72,11 +74,7 @@ def test_areas_tell_methods_apart():
     assert found["A"]["against"]["B"]["verdict"] == "ahead"
     assert found["B"]["against"]["A"]["verdict"] == "behind"
     assert areas(*table(gain=0.0))["A"]["against"]["B"]["verdict"] == "tie"
-
-
-def test_areas_are_in_the_table_the_smallest_first():
-    content, replicates = table(gain=2.0)
-    text = render({**content, "areas": areas(content, replicates)})
+    text = render({**content, "areas": found})
     lines = text[text.index("Area under the front") :].splitlines()
     assert [line[:5] for line in lines[2:4]] == ["| A |", "| B |"]
     assert lines[-1].startswith("| A | B | -")  # each pair once
@@ -104,12 +102,16 @@ def test_the_figure_shows_what_was_measured(
     shown, save = [], tradeoff.save
     monkeypatch.setattr(tradeoff, "save", lambda f, *at: shown.extend(f.values()) or save(f, *at))
     cfg = composed("table", ["table=imdb_wiki_tradeoff", "name=made"])
+    posthoc = {"posthoc": {"of": "Start"}, "sweep": {"key": "strength"}}
+    OmegaConf.update(cfg, "table.rows", {"B": posthoc}, merge=False)
     written = tradeoff.plot(cfg, {}, tmp_path / "figures")
     assert [path.name for path in written] == ["made_curves.png", "made_curves.pdf"]
     ax = shown[0].axes[0]
     lines = [line for line in ax.lines if line.get_linestyle() == "-"]
     points = {"nothing": 4, "no such labels": 0}.get(change, 3)
     assert sum(len(line.get_xdata()) for line in lines) == points
+    marks = {str(line.get_label())[0]: line.get_marker() for line in lines}
+    assert marks == ({"A": ".", "B": "None"} if points else {})  # B: one front of one model
     assert ax.get_ylim()[1] < 25  # the start is at 20
 
 

@@ -1,0 +1,12 @@
+"""Compare regularisers, losses and post-hoc balancing with equal budgets: configs/leaderboard.yaml.
+
+python scripts/leaderboard.py benchmarks=[stsb] settings=3
+"""
+
+from command import command
+from reproduce import added
+
+main = command("leaderboard", "engine.tables.leaderboard.main", added)
+
+if __name__ == "__main__":
+    main()
