@@ -25,6 +25,7 @@ REFERENCE = {
         "ordinal_entropy",
         "srl",
         "dist_loss",
+        "fds",
         "bsam",
         "regularizer",
     ),

@@ -96,6 +96,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("diff", "compare"), Pair),
         "remove": list[Literal["diverged", "unfinished", "finished"]],
     },
+    "leaderboard": dict.fromkeys(("settings", "seeds", "jobs"), Count),
+    "diagnose": {"figure": Text | None},
     "tabular": {"workers": Count | Literal["auto"]},
     "speed": {
         "only": list[Literal["losses", "synthetic", "features"]],

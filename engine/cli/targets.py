@@ -22,7 +22,7 @@ from engine import CONFIGS
 # The modules that a setting may name classes and functions of.
 MODULES = {
     "dataset": ("datasets",),
-    "model": ("models",),
+    "model": ("models", "losses.regularizers.FDS"),
     "loss": ("losses", "engine.benchmarks.bodies.poses", "engine.training.build", "numpy"),
     "metrics": ("metrics", "engine.benchmarks.bodies.metrics"),
     "task": ("engine.training.task", "engine.benchmarks.bodies", "models.smpl"),

@@ -107,6 +107,8 @@ def write_results(loop: "Loop") -> None:
         figures = targets.find(cfg.log.plot, cfg.trust, "log.plot")(loop, found)
         for name, figure in figures.items():
             log.writer.add_figure(name, figure, loop.steps_done)
+        if hasattr(loop.task, "show"):  # meshes
+            loop.task.show(log.writer, found, loop.steps_done)
     test = {key: value for key, value in reports.items() if key.startswith("test/")}
     about = meta()
     log.end(cfg, about, test, loop.steps_done)

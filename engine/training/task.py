@@ -12,7 +12,7 @@ N: samples of the batch; D: label dimensions; W: the likelihood's width; F: feat
 that count, in maps of h x w pixels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,9 @@ class Regression(nn.Module):
             predictions.
         weights: (samples,) one weight for each training sample, or None.
         cached: the inputs are features, so only the head is run.
-        regularizers: {name: module}, r(features (N, F), pred (N, D), target (N, D)) -> scalar,
-            added to the loss. Features are the input of the head's last layer, `pred` is the
-            decoded point prediction.
+        regularizers: modules r(features (N, F), pred (N, D), target (N, D)) -> scalar, added to
+            the loss: {name: module}, or a list, named by class. Features are the input of the
+            head's last layer, `pred` is the decoded point prediction.
     """
 
     weights: Tensor | None
@@ -45,11 +45,16 @@ class Regression(nn.Module):
         loss: Any,
         weights: Tensor | None = None,
         cached: bool = False,
-        regularizers: Mapping[str, nn.Module] | None = None,
+        regularizers: Mapping[str, nn.Module] | Sequence[nn.Module] = (),
     ):
         super().__init__()
         self.model, self.loss, self.cached = model, loss, cached
         self.register_buffer("weights", weights, persistent=False)
+        if not isinstance(regularizers, Mapping):
+            named = {type(r).__name__.lower(): r for r in regularizers}
+            if len(named) < len(regularizers):
+                raise ValueError("two regularizers of one class; give a dict {name: regularizer}")
+            regularizers = named
         self.regularizers = nn.ModuleDict(regularizers)
         self.regularizer_terms: dict[str, Tensor] = {}  # of the last batch
 
@@ -161,7 +166,7 @@ class Dense(Regression):
         bins_per_unit: float,
         weights: Tensor | None = None,
         cached: bool = False,
-        regularizers: Mapping[str, nn.Module] | None = None,
+        regularizers: Mapping[str, nn.Module] | Sequence[nn.Module] = (),
     ):
         if weights is not None:
             weights = weights.nan_to_num(nan=1.0)  # bins without labels

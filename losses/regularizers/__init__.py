@@ -6,12 +6,14 @@ labels (N, D), with `sample_weight` (N,) if those are distinct values with count
 are optimised with the model's; parameters and buffers are saved in the checkpoint. If it has a
 method `end_epoch()`, that is called after each epoch.
 
-`BSAM` is no term: it wraps an optimiser.
+Two are no terms: `FDS` changes the features, fds(features (N, F), target (N, 1)) -> (N, F), between
+the backbone and the head; `BSAM` wraps an optimiser.
 """
 
 from .bsam import BSAM
 from .conr import ConR
 from .dist_loss import DistLoss
+from .fds import FDS
 from .ordinal_entropy import OrdinalEntropy
 from .ranksim import RankSim
 from .regularizer import Regularizer
@@ -20,6 +22,7 @@ from .srl import SRL
 
 __all__ = [
     "BSAM",
+    "FDS",
     "SRL",
     "ConR",
     "DistLoss",

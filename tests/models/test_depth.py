@@ -10,10 +10,10 @@ import torch
 import torchvision
 from torch import nn
 
+from losses.regularizers import FDS
 from models import released
 from models.depth import DepthNet, UpProjection
 from models.depth_lite import LiteDepth
-from models.fds import FDS
 
 LAYOUT = json.loads((Path(__file__).parents[1] / "data" / "nyud2_layout.json").read_text())
 

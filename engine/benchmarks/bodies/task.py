@@ -16,7 +16,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from datasets.ihmr import plausible_shape, split_target
@@ -164,6 +166,18 @@ class MeshRecovery(Regression):
         if error is None or error <= PERSON:
             return None
         return f"the mean joint error is {error:.4g} mm"
+
+    @torch.no_grad()
+    def show(self, writer: Any, test: Mapping[str, NDArray], step: int) -> None:
+        """Log some true and predicted meshes to TensorBoard's mesh plugin."""
+        some = np.linspace(0, len(test["pred"]) - 1, min(4, len(test["pred"]))).astype(int)
+        body = SMPL(self.body.folder)
+        triangles = torch.from_numpy(body.triangles).expand(len(some), -1, -1)
+        for name in ("target", "pred"):
+            rows = torch.from_numpy(test[name][some])
+            vertices = body.vertices(rows[:, :216].unflatten(1, (24, 3, 3)), rows[:, 216:226])
+            upright = vertices * torch.tensor([1.0, -1, -1])  # y points up
+            writer.add_mesh(name, upright, faces=triangles, global_step=step)
 
     def constant_keys(self) -> set[str]:
         """Keys of the state dict that training cannot change: the body's, and frozen ones."""

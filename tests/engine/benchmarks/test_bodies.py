@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from datasets.ihmr import split_target
@@ -186,9 +187,11 @@ def test_errors_against_loops(bodies: Path, target: torch.Tensor):
         assert float(rarity[n]) == distance(true, metrics.mean_mesh[0].numpy())
 
 
-def test_a_checkpoint_without_training_is_evaluated(bodies: Path, tmp_path: Path):
+def test_a_checkpoint_without_training_is_evaluated_and_plotted(bodies: Path, tmp_path: Path):
     done = run(config(bodies, tmp_path, "ihmr/spin", "trainer.epochs=0", "log.figures=true"))
     assert done["metrics"]["test/mpvpe"] > 0
+    tags = EventAccumulator(done["folder"]).Reload().summary_metadata
+    assert {"pred_VERTEX", "target_VERTEX", "pred_FACE"} <= set(tags)
 
 
 def test_a_subspace_balances_only_its_directions():

@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from engine.training import build
 from engine.training.divergence import DivergenceCheck
+from losses.regularizers import FDS
 from models.depth import DepthNet
-from models.fds import FDS
 from models.hmr import LiteHMR
 from models.resnet import ResNet
 from tests.engine import tiny, tiny_bodies

@@ -13,7 +13,7 @@ from lightning_fabric.plugins import MixedPrecision, Precision
 
 from engine.benchmarks.bodies.task import MeshRecovery
 from engine.training.fabric import labels_in_full
-from models.fds import FDS
+from losses.regularizers import FDS
 from tests.engine import tiny_bodies
 from tests.engine.training.test_no_wait import KINDS, samples, task
 

@@ -41,7 +41,7 @@ def test_regularizers_are_added_to_the_loss_and_reach_the_features(cached: bool)
     model, passes = TinyNet(dropout=0.0), []
     model.conv.register_forward_hook(lambda *_: passes.append(1))
     loss, term = BalancedLoss(Gaussian(), Flat()), TinyRegularizer(0.5)
-    task = Regression(model, loss, cached=cached, regularizers={"tiny": term})
+    task = Regression(model, loss, cached=cached, regularizers=[term])
     given = batch()
     features = torch.randn(6, 8, requires_grad=True)
     if cached:
@@ -51,11 +51,13 @@ def test_regularizers_are_added_to_the_loss_and_reach_the_features(cached: bool)
     plain = loss(pred, given["target"])
     expected = term(features if cached else model.features(given["input"]), pred, given["target"])
     torch.testing.assert_close(total, plain + expected)
-    assert task.terms(given, pred)["regularizer/tiny"] == pytest.approx(expected.item())
+    assert task.terms(given, pred)["regularizer/tinyregularizer"] == pytest.approx(expected.item())
     (total - plain).backward()
     grad = features.grad if cached else model.conv.weight.grad
     assert grad is not None
     assert grad.abs().sum() > 0
+    with pytest.raises(ValueError, match="two regularizers of one class"):
+        Regression(model, loss, regularizers=[term, term])
 
 
 def test_regularizers_of_a_run(faces: Path, tmp_path: Path):

@@ -27,7 +27,7 @@ from torch.nn import functional
 
 
 class FDS(nn.Module):
-    """Smooths features during training; a model does not call it in evaluation.
+    """Smooths features between a backbone and its head, in training only.
 
     Arguments:
         width: F.
@@ -36,6 +36,12 @@ class FDS(nn.Module):
         clip: the least and the greatest change of a variance.
         momentum: how much of the running statistics an epoch keeps.
         first_epoch: the first epoch whose features are smoothed.
+
+    Example, for ages:
+        fds = FDS(width=512, low=0, high=100)
+        features = backbone(x)
+        pred = head(fds(features, target) if model.training else features)
+        fds.end_epoch()  # after each epoch
     """
 
     def __init__(

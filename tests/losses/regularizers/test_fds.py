@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.fds import FDS
+from losses.regularizers import FDS
 
 
 def epoch(fds: FDS, features: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
