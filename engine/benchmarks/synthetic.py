@@ -86,7 +86,7 @@ def scores(cfg: DictConfig, jobs: list[Job]) -> Iterator[tuple[str, Job, NDArray
     """Yield the row, the job and its test errors (problems, seeds)."""
     for job in jobs:
         yield job.method, job, job.result()["mse"]
-        if cfg.extras and job.method == "Vanilla" and job.problems[0].dims == 1:
+        if cfg.extras and job.method == "Vanilla":
             yield POSTHOC, job, job.rebalanced()
 
 

@@ -69,16 +69,23 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
     write_npz(own / runs.REPLICATES, {name: value.numpy() for name, value in replicates.items()})
     with atomic_write(own / "config.yaml") as file:
         file.write((folder / "config.yaml").read_bytes())
-    sigma = None if rebalancer.sigma.isnan().any() else rebalancer.sigma.tolist()
-    about = {"seconds": time.time() - start, "sigma": sigma, "posthoc": dict(settings)}
+    sigma = getattr(rebalancer, "sigma", torch.tensor(torch.nan))  # a stretch has none
+    about = {"seconds": time.time() - start, "posthoc": dict(settings)}
+    about["sigma"] = None if sigma.isnan().any() else sigma.tolist()
     records.write(own / "metrics.json", {"metrics": report, **about, "meta": meta()})
     return runs.finished(own) or {}
 
 
-def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, Any, Rebalancer]:
-    """Return a run's config and metrics, and the Rebalancer, fitted on validation predictions."""
+def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, Any, Any]:
+    """Return a run's config and metrics, and the Rebalancer, fitted on validation predictions, or
+    the map of poses that `stretch` describes."""
     cfg: Any = runs.read_config(folder, trust)
     train = build.dataset(cfg, "train")
+    metrics = targets.make(cfg.metrics, trust, train_labels=train.labels)
+    if "stretch" in settings:
+        from engine.benchmarks.bodies.stretch import Stretch
+
+        return cfg, metrics, Stretch(cfg.metrics.mean, **settings)
     rebalancer = Rebalancer(prior_of(train), **settings)
     path = folder / runs.PREDICTIONS
     found = read_npz(path, advice=runs.AGAIN) if path.is_file() else {}
@@ -86,7 +93,7 @@ def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, 
         rebalancer.fit(found["val_pred"].ravel(), found["val_target"].ravel())
     elif not rebalancer.given:
         raise ValueError(f"{folder} has no validation predictions to fit on; give sigma.")
-    return cfg, targets.make(cfg.metrics, trust, train_labels=train.labels), rebalancer
+    return cfg, metrics, rebalancer
 
 
 def front(folder: Path, strengths: Sequence[float], settings: Mapping[str, Any], trust: Any) -> Any:
@@ -108,12 +115,13 @@ def prior_of(train: Any) -> Any:
     labels = np.asarray(train.labels, dtype=np.float64)
     if labels.shape[1:] not in ((), (1,)):
         raise ValueError(
-            f"Post-hoc rows need labels of one dimension, got {labels.shape[1]}: leave them out."
+            f"Post-hoc rows need labels of one dimension, got {labels.shape[1]}; leave them out, "
+            "or give `stretch` for poses."
         )
     return labels.ravel() if counts is None else Bins(labels.ravel(), np.asarray(counts, float))
 
 
-def from_predictions(folder: Path, own: Path, rebalancer: Rebalancer, metrics: Any) -> Any:
+def from_predictions(folder: Path, own: Path, rebalancer: Any, metrics: Any) -> Any:
     """Balance the test predictions, update the metrics with them and store them."""
     found = read_npz(folder / runs.PREDICTIONS, advice=runs.AGAIN)
     pred = rebalancer(found["test_pred"]).astype(np.float32)

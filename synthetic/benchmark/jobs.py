@@ -19,7 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 from datasets.io.arrays import read_npz
 from datasets.io.files import atomic_write
 from losses import Rebalancer
-from synthetic.benchmark.methods import EXTRAS, METHODS, TRUE_NOISE, WARM, takes_batch
+from synthetic.benchmark.methods import EXTRAS, METHODS, TRUE_NOISE, WARM, mixture, takes_batch
 from synthetic.benchmark.problems import Problem, make_splits
 from synthetic.benchmark.program import Runs, State, Training
 
@@ -89,15 +89,15 @@ class Job:
         return {**arrays, "cpu_seconds": found["cpu_seconds"]}
 
     def rebalanced(self) -> np.ndarray:
-        """Return the test errors (P, S) of a finished job after `Rebalancer`, without training: the
-        prior is the training labels, sigma that of the true noise."""
+        """Return the test errors (P, S) of a finished job after `Rebalancer`, without training, with
+        the prior and the sigma of GAI (true noise)."""
         result = self.result()
         errors = np.zeros_like(result["mse"])
         for i, j in np.ndindex(errors.shape):
             t, weight, bias = self.training, result["weight"][i, j], result["bias"][i, j]
             data = make_splits(self.problems[i], self.seeds[j], t.samples, t.held_out)
             pred = data["test"].x.numpy() @ weight.T + bias
-            balanced = Rebalancer(data["train"].y, TRUE_NOISE)(pred)
+            balanced = Rebalancer(mixture(self.problems[i]), TRUE_NOISE)(pred)
             errors[i, j] = np.square(balanced - data["test"].y.numpy()).mean()
         return errors
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import roma
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
@@ -12,11 +13,13 @@ from torch import nn
 from datasets.ihmr import split_target
 from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.benchmarks.bodies.poses import PoseLoss
+from engine.benchmarks.bodies.stretch import Stretch
 from engine.benchmarks.bodies.task import MeshRecovery
 from engine.runs.run import composed, run
 from engine.training import build
 from losses import BMC, Batch, Flat, Gaussian, Subspace
-from models.smpl import SMPL, project
+from models.rotations import matrix_from_6d
+from models.smpl import SMPL, project, read_mean
 from tests.engine.tiny_bodies import config
 
 
@@ -208,3 +211,20 @@ def test_a_subspace_balances_only_its_directions():
         coordinates: Any = nn.Identity()
         loss = PoseLoss(coordinates, prior=Subspace(prior, basis), likelihood=Gaussian(0.5))
         torch.testing.assert_close(loss(pred, target), value)
+
+
+def test_a_stretch_multiplies_the_angles_to_the_mean_pose(bodies: Path, target: torch.Tensor):
+    """Against roma's interpolation; the root, the shape and the camera stay."""
+    mean = bodies / "ihmr" / "smpl_mean_params.npz"
+    pred = torch.cat([target[:, :226], torch.ones(16, 3)], 1).numpy()
+    poses = torch.from_numpy(pred[:, :216]).unflatten(1, (24, 3, 3)).double()
+    center = matrix_from_6d(read_mean(mean)[0].unflatten(-1, (24, 6))).double().expand_as(poses)
+    for s in (0.0, 0.5, 1.0):
+        made = torch.from_numpy(Stretch(mean, s)(pred))
+        joints = made[:, :216].unflatten(1, (24, 3, 3))
+        expected = roma.rotmat_slerp(center, poses, torch.tensor([s], dtype=poses.dtype))[0]
+        torch.testing.assert_close(joints[:, 1:].double(), expected[:, 1:], atol=1e-5, rtol=0)
+        torch.testing.assert_close(joints[:, 0].double(), poses[:, 0], atol=1e-6, rtol=0)
+        assert torch.equal(made[:, 216:], torch.from_numpy(pred[:, 216:]))
+    twice = Stretch(mean, 2.0)(Stretch(mean, 0.5)(pred))
+    np.testing.assert_allclose(twice, pred, atol=1e-5)  # float32

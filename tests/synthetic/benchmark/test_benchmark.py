@@ -68,7 +68,7 @@ def test_a_table_has_every_seed(finished: list[Job], tmp_path: Path):
     assert written["seeds"]["Vanilla"] == [(0, 0), (1, 1)]
     against = written["against"]["GAI (true noise)"]["Vanilla"]
     assert {cell["pairs"] for cell in against.values()} == {2}
-    assert set(written["extras"]["Vanilla + post-hoc"]) == {p.name for p in TABLE[:6]}
+    assert set(written["extras"]["Vanilla + post-hoc"]) == {p.name for p in TABLE}
 
 
 def test_balancing_after_training_undoes_the_shrinkage(monkeypatch: pytest.MonkeyPatch):
@@ -77,8 +77,7 @@ def test_balancing_after_training_undoes_the_shrinkage(monkeypatch: pytest.Monke
     line = {"weight": np.full((1, 2, 1, 1), 0.5), "bias": np.full((1, 2, 1), 2.5)}
     monkeypatch.setattr(Job, "result", lambda _: {"mse": np.zeros((1, 2)), **line})
     errors = Job("Vanilla", (problem,), (0, 1), training, "").rebalanced()
-    # the rest is clipping: no prediction leaves the range of the training labels, 5 +- 3.2
-    assert (errors < 0.3 * problem.least_squares_mse()).all()
+    assert (errors < 0.01 * problem.least_squares_mse()).all()  # the rest: a fitted mixture
 
 
 def test_a_finished_job_is_not_rerun(finished: list[Job]):
