@@ -89,8 +89,8 @@ class Job:
         return {**arrays, "cpu_seconds": found["cpu_seconds"]}
 
     def rebalanced(self) -> np.ndarray:
-        """Return the test errors (P, S) of a finished job after `Rebalancer`, without training, with
-        the prior and the sigma of GAI (true noise)."""
+        """Return the test errors (P, S) of a finished job after `Rebalancer`, without training,
+        with the prior and the sigma of GAI (true noise)."""
         result = self.result()
         errors = np.zeros_like(result["mse"])
         for i, j in np.ndindex(errors.shape):
