@@ -22,7 +22,6 @@ from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Flat, Prior
 
-NOTHING = nullcontext()
 SMALL = 1024  # numbers of a batch up to which the definition is always the fastest
 Reduction = Literal["mean", "sum", "none"]
 
@@ -66,8 +65,7 @@ class BalancedLoss(nn.Module):
         if not (math.isfinite(strength) and strength >= 0):
             raise ValueError(f"strength must be a finite number >= 0, got {strength}.")
         if full_nll and isinstance(prior, Flat):
-            message = "full_nll needs log p_train(y), which a flat prior does not have; use "
-            raise ValueError(message + "another prior, or -likelihood.log_prob(target, pred).")
+            raise ValueError("full_nll needs log p_train(y): use another prior than Flat.")
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}.')
         if likelihood.learned:
@@ -81,12 +79,9 @@ class BalancedLoss(nn.Module):
         pred: Tensor,
         target: Tensor,
         weight: Tensor | None = None,
-        likelihood: Likelihood | None = None,
+        likelihood: Likelihood | None = None,  # a faster version of the loss's own
     ) -> Tensor:
-        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior.
-
-        likelihood: a faster version of the loss's own.
-        """
+        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior."""
         likelihood = likelihood or self.likelihood
         labels = target if weight is None else samples(target, weight)
         log_p = likelihood.log_prob(target, pred)
@@ -106,8 +101,7 @@ class BalancedLoss(nn.Module):
             target, weight = check_samples(pred, target, weight, self.reduction == "mean")
             if likelihood._parameters and self.training:
                 self.learned_scale.check(self, pred)
-            auto = likelihood.started(pred, target, weight) if likelihood.attempts else NOTHING
-            with auto:
+            with likelihood.started(pred, target, weight) if likelihood.attempts else nullcontext():
                 rows = None
                 plain = type(self).rows is BalancedLoss.rows and not torch.compiler.is_compiling()
                 if plain and pred.numel() > SMALL:
@@ -188,8 +182,7 @@ class GAI(BalancedLoss):
 
     Arguments:
         prior_or_path: a `GaussianMixture`, or the path of a file that its `save` wrote.
-        sigma, learn_sigma: see `BMC`.
-        strength, full_nll, reduction: see `BalancedLoss`.
+        sigma, learn_sigma, strength, full_nll, reduction: see `BMC`.
 
     Example:
         >>> loss = GAI(GaussianMixture.fit(train_labels, components=8), sigma=1.0)
@@ -216,8 +209,7 @@ class BNI(BalancedLoss):
 
     Arguments:
         prior: `Bins(centers, weights)`, or `Bins.fit(train_labels, edges)`.
-        sigma, learn_sigma: see `BMC`.
-        strength, full_nll, reduction: see `BalancedLoss`.
+        sigma, learn_sigma, strength, full_nll, reduction: see `BMC`.
 
     Example, for whole ages:
         >>> loss = BNI(Bins.fit(train_ages, edges=np.arange(-0.5, 122)), sigma=8.0)

@@ -224,3 +224,15 @@ def is_single(values: Tensor, apart: Tensor) -> bool:
     """Return whether float32 moves no value by more than 3e-6 of their least distance `apart`."""
     off = (values.double() - values.float().double()).abs().max().item()
     return off <= 3e-6 * (apart.min().item() if len(apart) else math.inf)
+
+
+def outputs_and_labels(self: Any, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """`as_rows` of a likelihood with other outputs than labels; target may be (N,)."""
+    target = target[:, None] if target.ndim == 1 else target
+    width = self.width(target.shape[-1])
+    if pred.ndim != 2 or target.ndim != 2 or pred.shape != (target.shape[0], width):
+        raise ValueError(
+            f"{type(self).__name__} expects pred (N, {width}) and target "
+            f"(N, {target.shape[-1]}), got {tuple(pred.shape)} and {tuple(target.shape)}."
+        )
+    return pred, target

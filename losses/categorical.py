@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from .batches import even, normalised, numbers
-from .likelihoods import Likelihood, outputs_and_labels
+from .batches import even, normalised, numbers, outputs_and_labels
+from .likelihoods import Likelihood
 from .priors import Prior
 
 

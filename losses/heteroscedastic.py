@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .likelihoods import Gaussian, Likelihood, Location, outputs_and_labels
+from .batches import outputs_and_labels
+from .likelihoods import Gaussian, Likelihood, Location
 
 if TYPE_CHECKING:
     from .mixture import GaussianMixture

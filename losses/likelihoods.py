@@ -83,18 +83,6 @@ class Likelihood(nn.Module):
         raise ValueError(f"GaussianMixture has {message}")
 
 
-def outputs_and_labels(self: Likelihood, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """`as_rows` of a likelihood with other outputs than labels; target may be (N,)."""
-    target = target[:, None] if target.ndim == 1 else target
-    dims = target.shape[-1]
-    if pred.ndim != 2 or target.ndim != 2 or pred.shape != (target.shape[0], self.width(dims)):
-        raise ValueError(
-            f"{type(self).__name__} expects pred (N, {self.width(dims)}) and target "
-            f"(N, {dims}), got {tuple(pred.shape)} and {tuple(target.shape)}."
-        )
-    return pred, target
-
-
 class Location(Likelihood):
     """Independent noise of one shape around the prediction, in units of a scale:
         log p(y | pred) = -sum_d [ energy((y_d - pred_d) / scale_d) + log scale_d + log Z ]

@@ -58,7 +58,7 @@ WRONG = {  # script and arguments: a part of the message
     "table AGES name=../x": "name",
     "table AGES ~seeds": "seeds is missing",
     "table AGES overrides=[nope]": "nope",
-    "table AGES ~table.rows.RRT+LSD": "unknown 'RRT+LSD'; choose from Vanilla, RRT",
+    "table AGES ~table.rows.RRT+LSD": "unknown RRT+LSD; choose from Vanilla, RRT",
     "table AGES add={BMC:imdb_wiki/bmc}": "add: the table has a row BMC already",
     "table AGES add={Mine:imdb_wiki/mine}": "imdb_wiki/mine: no such choice",
     "reproduce tables=imdb_wiki": "tables",

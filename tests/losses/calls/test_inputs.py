@@ -54,7 +54,7 @@ CONSTRUCTED = [  # what is built, the message
     (lambda: BMC(strength=math.inf), "strength must be a finite number >= 0"),
     (lambda: Batch(queue=-1), "Expected queue >= 0 and max_atoms >= 2 or None, got -1 and None"),
     (lambda: Batch(max_atoms=1), "max_atoms >= 2"),
-    (lambda: BalancedLoss(Gaussian(), Flat(), full_nll=True), "a flat prior does not have"),
+    (lambda: BalancedLoss(Gaussian(), Flat(), full_nll=True), "use another prior than Flat"),
     (lambda: Classes([1.0, 0.0]), "A class without training samples has no prior"),
     (
         lambda: GaussianMixture([1.0, 1.0], [[0.0], [1.0]], [[[1.0]]]),
