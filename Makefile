@@ -28,7 +28,7 @@ test-minimum:
 	$(MINIMUM) -m pip install --quiet --disable-pip-version-check uv
 	$(MINIMUM) -m uv pip install --quiet --resolution lowest-direct --editable ".[metrics,boosting]" \
 		$$(grep -E '^(pytest|hypothesis)==' requirements.txt) "hydra-core>=1.3.2" \
-		"opencv-python-headless>=4.10" "pandas>=2.2.2" "matplotlib>=3.9"
+		"opencv-python-headless>=4.10.0.84" "pandas>=2.2.2" "matplotlib>=3.9"
 	OMP_NUM_THREADS=1 $(MINIMUM) -m pytest tests/losses tests/metrics -W default \
 		--ignore tests/losses/fast
 
