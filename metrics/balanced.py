@@ -7,7 +7,7 @@ N: samples; L: training labels; B: ranges.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -106,10 +106,8 @@ def balanced_scorer(
 
     if metric not in KEYS:
         raise ValueError(f"Unknown metric {metric!r}; choose from {', '.join(KEYS)}.")
-    return make_scorer(
-        partial(_score, metric=metric, train_labels=train_labels, ranges=ranges),
-        greater_is_better=False,
-    )
+    score = partial(_score, metric=metric, train_labels=train_labels, ranges=ranges)
+    return make_scorer(update_wrapper(score, _score), greater_is_better=False)
 
 
 def _score(
