@@ -46,7 +46,7 @@ def generate_missing(cfg: DictConfig) -> None:
     """
     name, part = cfg.benchmark.dataset, cfg.benchmark.get("mini")
     sizes, folder = cfg.paths.get("generate"), cfg.paths.get(name)
-    own = name == cfg.benchmark.name and cfg.paths.suffix == "_mini"
+    own = name == cfg.benchmark.name and cfg.paths.suffix.startswith("_mini")
     if sizes is None or part is None or folder is None or not own or Path(folder).exists():
         return
     settings = composed("prepare_mini", [*sizes, f"draw=[{part}]"])
@@ -73,6 +73,7 @@ def _generate(cfg: DictConfig, name: str, report: Callable[[float], None]) -> st
         about = f"\ntrain {own.train:,}, test {own.test:,} frames"
     else:
         counts: Any = OmegaConf.to_container(own.counts)
-        new = write_bodies(own.folder, counts, own.size, cfg.seed, own.poses, progress)
+        settings = counts, own.size, cfg.seed, own.poses, progress, own.harder
+        new = write_bodies(own.folder, *settings)
         about = ""
     return f"{own.folder}: {'generated' if new else 'already there, nothing to do'}.{about}"

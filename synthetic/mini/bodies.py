@@ -15,6 +15,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import roma
 import torch
@@ -38,14 +39,17 @@ def write_bodies(
     seed: int,
     poses: str | None = None,
     progress: Progress = iter,
+    harder: str | None = None,
 ) -> bool:
     """Generate a dataset; False if the folder exists with the same settings.
 
     counts: people of each of SETS.
     poses: npz of motion capture with the poses; None samples them.
+    harder: degrade the pictures of the same people: "blur", "occlusion" or "pixels".
     """
     version = VERSION if poses is None else [VERSION, SPLIT_VERSION]
     settings = {"version": version, "counts": counts, "size": size, "seed": seed, "poses": poses}
+    settings |= {"harder": harder} if harder else {}
     with generated_folder(folder, settings) as work:
         if work is None:
             return False
@@ -54,7 +58,7 @@ def write_bodies(
         write_body(work, mean_rotation(trained))
         (work / "static_fits").mkdir()
         for name, (rotations, sequences) in sets.items():
-            _write_set(work, name, rotations, sequences, size, seed, progress)
+            _write_set(work, name, rotations, sequences, size, seed, progress, harder)
     return True
 
 
@@ -118,6 +122,7 @@ def _write_set(
     size: int,
     seed: int,
     progress: Progress,
+    harder: str | None,
 ) -> None:
     """Write the pictures and the npz of one set."""
     count, rng = len(rotations), np.random.default_rng((seed, 10 + SETS[name]))
@@ -140,7 +145,8 @@ def _write_set(
     for index in progress(range(count)):
         own = np.random.default_rng((seed, 20 + SETS[name], index))
         points = to_pixels(vertices[index], index)
-        write_jpeg(work / names[index], render_person(points, arrays["faces"], covers, size, own))
+        picture = render_person(points, arrays["faces"], covers, size, own)
+        write_jpeg(work / names[index], degraded(picture, harder, own) if harder else picture)
     pixels = np.stack([to_pixels(joints[i], i) for i in range(count)])  # (N, 49, 3)
     pixels[..., 2] = 1  # the confidence
     pose = roma.rotmat_to_rotvec(torch.from_numpy(rotations)).reshape(count, 72).numpy()
@@ -162,6 +168,23 @@ def _write_set(
     if name == "3dpw_test":
         content["gender"] = gender
     np.savez(work / f"{name}.npz", **content)  # pyright: ignore[reportArgumentType]
+
+
+def degraded(picture: NDArray, kind: str, rng: np.random.Generator) -> NDArray:
+    """Return a harder picture (S, S, 3): blurred, with a grey box on the person, or of 24 px."""
+    size = len(picture)
+    if kind == "blur":
+        return cv2.GaussianBlur(picture, (0, 0), size / 24)
+    if kind == "pixels":
+        small = cv2.resize(picture, (24, 24), interpolation=cv2.INTER_AREA)
+        return cv2.resize(small, (size, size), interpolation=cv2.INTER_LINEAR)
+    if kind == "occlusion":
+        side = int(0.3 * size)
+        x, y = rng.integers(int(0.15 * size), int(0.85 * size) - side, 2)
+        boxed = picture.copy()
+        boxed[y : y + side, x : x + side] = 128
+        return boxed
+    raise ValueError(f'Unknown difficulty {kind!r}; choose "blur", "occlusion" or "pixels".')
 
 
 @torch.no_grad()

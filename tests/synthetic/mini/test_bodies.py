@@ -3,13 +3,14 @@
 import itertools
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import roma
 import torch
 
 from models.smpl import check_body
-from synthetic.mini.bodies import mean_rotation, write_bodies
+from synthetic.mini.bodies import degraded, mean_rotation, write_bodies
 from synthetic.mini.body import body, garments, nearest, render_person, smpl_arrays
 from synthetic.mini.poses import read_poses, sample_poses
 
@@ -88,3 +89,21 @@ def test_motion_capture_is_split_by_sequence(tmp_path: Path):
     np.savez(tmp_path / "bad.npz", pose=np.zeros((3, 66)))
     with pytest.raises(ValueError, match=r"bad\.npz: expected an npz with pose \(N, 72\)"):
         read_poses(str(tmp_path / "bad.npz"), rng)
+
+
+def test_harder_pictures_show_the_same_people(tmp_path: Path):
+    people = {"h36m_train": 4, "coco_2014_train": 4, "3dpw_test": 2}
+    kinds = (None, "blur", "occlusion", "pixels")
+    for kind in kinds:
+        write_bodies(tmp_path / str(kind), people, 96, 0, harder=kind)
+    arrays = [np.load(tmp_path / str(kind) / "h36m_train.npz") for kind in kinds]
+    name = arrays[0]["imgname"][0]
+    images = [cv2.imread(str(tmp_path / str(kind) / name)).astype(float) for kind in kinds]
+    for other, image in zip(arrays[1:], images[1:], strict=True):
+        for key in arrays[0].files:
+            np.testing.assert_array_equal(other[key], arrays[0][key])
+        assert np.abs(image - images[0]).mean() > 2
+    edges = [np.abs(np.diff(image, axis=0)).mean() for image in images]
+    assert max(edges[1], edges[3]) < edges[0] / 2  # details are gone
+    with pytest.raises(ValueError, match="Unknown difficulty 'fog'"):
+        degraded(np.zeros((96, 96, 3), np.uint8), "fog", np.random.default_rng(0))
