@@ -28,7 +28,8 @@ from engine.tables.table import DIVERGED, cell
 from engine.tables.tradeoff import areas
 
 # Overrides of these groups do not change stage 1, or reach it with the config of stage 2.
-STAGE2 = (*SHARED, "preset", "loss", "components", "features", "freeze_bn", "choose", "backbone")
+STAGE2 = (*SHARED, "preset", "loss", "components", "features", "freeze_bn", "warm_start")
+STAGE2 += ("choose", "backbone")
 
 
 def check_names(setting: str, names: Sequence[str], known: Iterable[str]) -> None:

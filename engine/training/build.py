@@ -60,7 +60,8 @@ def task(
 ) -> nn.Module:
     """Return model, loss and regularisers as one module, fitted to the training labels (N, D).
 
-    backbone: checkpoint of stage 1, whose features are frozen; the head starts anew.
+    backbone: checkpoint of stage 1, whose features are frozen; the head starts anew, or, with
+    `warm_start`, from that of stage 1.
     counts: (N,) how often each label occurs, if there are too many to list (pixels).
     """
     trust = cfg.get("trust")
@@ -74,7 +75,8 @@ def task(
         width = likelihood.width(width)
     model = targets.make(cfg.model, trust, outputs=width)
     if backbone is not None:
-        read_backbone(model, backbone, (cfg.backbone or {}).get("released") is not None)
+        released = (cfg.backbone or {}).get("released") is not None
+        read_backbone(model, backbone, released, cfg.get("warm_start", False))
         model.freeze(cfg.freeze_bn)
     options: dict[str, Any] = {"cached": cfg.features.mode == "cached"}
     if weights is not None:
@@ -141,15 +143,15 @@ def label_histogram(
     return Histogram(edges, soft=soft, point=point)  # pyright: ignore[reportArgumentType]
 
 
-def read_backbone(model: Any, path: Path, released: bool = False) -> None:
-    """Load everything but the head from a run's checkpoint, or from a released one."""
+def read_backbone(model: Any, path: Path, released: bool = False, warm: bool = False) -> None:
+    """Load a run's checkpoint, or a released one, without the head unless `warm`."""
     if released:
         state = released_state(path)
     else:
         saved = checkpoint.read(path)["task"].items()
         state = {k.removeprefix("model."): v for k, v in saved if k.startswith("model.")}
     keys = state.keys() | model.state_dict().keys()
-    new = {key for key in keys if model.in_head(key) or "smoothing." in key}
+    new = {key for key in keys if (model.in_head(key) and not warm) or "smoothing." in key}
     state = {key: value for key, value in state.items() if key not in new}
     expected = f"expected the backbone of a {type(model).__name__}"
     advice = "the model that it was trained with (a released one is a ResNet-50, as in preset=paper"

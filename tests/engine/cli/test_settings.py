@@ -74,8 +74,8 @@ def test_every_setting_refuses_a_wrong_value_and_all_are_reported_at_once():
     cfg = composed("train", ["experiment=imdb_wiki/gai", "preset=laptop"])
     known = [name for name in TRAIN if "." in name and OmegaConf.select(cfg, name) is not None]
     known += [f"{group}.{name}" for group in ("trainer", "log") for name in cfg[group]]
-    known += ["seed", "resume", "trust", "images", "rerun", "freeze_bn", "optim.loss_lr"]
-    known += ["features.seed", "features.augment", "optim.optimizer.lr"]
+    known += ["seed", "resume", "trust", "images", "rerun", "freeze_bn", "warm_start"]
+    known += ["features.seed", "features.augment", "optim.optimizer.lr", "optim.loss_lr"]
     for name in known:
         OmegaConf.update(cfg, name, -1)
     with pytest.raises(ValueError) as error:

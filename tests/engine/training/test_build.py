@@ -74,3 +74,16 @@ def test_a_backbone_of_another_model_is_refused(tmp_path: Path):
     checkpoint.write(path, {"task": {"model.layer.weight": torch.zeros(2)}})
     with pytest.raises(ValueError, match=r"best\.pt: expected the backbone of a TinyNet; missing"):
         build.read_backbone(TinyNet(), path)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_warm_start_keeps_the_head_of_stage_one(warm: bool, tmp_path: Path):
+    from engine.runs import checkpoint
+
+    torch.manual_seed(0)
+    first, second, path = TinyNet(), TinyNet(), tmp_path / "best.pt"
+    state = {f"model.{key}": value for key, value in first.state_dict().items()}
+    checkpoint.write(path, {"task": state})
+    build.read_backbone(second, path, warm=warm)
+    assert torch.equal(second.conv.weight, first.conv.weight)
+    assert torch.equal(second.linear.weight, first.linear.weight) == warm
