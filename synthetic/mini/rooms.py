@@ -24,9 +24,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from datasets import depth as maps
+from datasets.io.files import Progress
 from datasets.io.nyud2_frames import Frames, encode
 from datasets.nyud2 import HISTOGRAM, MASK, histograms, measured_mask
-from synthetic.mini.folder import Progress, generated_folder
+from synthetic.mini.folder import generate
 
 VERSION = 1  # of the frames; a new version regenerates old folders
 HEIGHT, WIDTH = 240, 320
@@ -198,9 +199,8 @@ def write_rooms(
     """Generate training and test frames with CSVs, mask and histogram; False if the folder exists
     with the same settings."""
     settings = {"version": VERSION, "train": train, "test": test, "seed": seed}
-    with generated_folder(folder, settings) as work:
-        if work is None:
-            return False
+
+    def fill(work: Path) -> None:
         chosen = choose_rooms(train + test, seed)
         lines = {"train": [], "test": []}
         for order, number in enumerate(progress(chosen)):
@@ -214,4 +214,5 @@ def write_rooms(
             (work / f"nyu2_{side}.csv").write_text("".join(rows))
         np.save(work / HISTOGRAM, histograms(Frames(work, "train")))
         np.save(work / MASK, measured_mask(Frames(work, "test"), seed)[0])
-    return True
+
+    return generate(folder, settings, fill)
