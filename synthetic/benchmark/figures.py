@@ -21,11 +21,10 @@ NAMES = {
     "GAI (true noise)": "Balanced MSE (GAI)",
 }
 LOW_TO_HIGH = SKEWS[::-1]
-PROBLEMS = {"skews": TABLE[:6], "surfaces": TABLE[6:], "nonlinear": NONLINEAR, "seeds": TABLE[:1]}
 
 
 class Figures:
-    """The figures of PROBLEMS; `colour` maps a method's name to its colour."""
+    """One method for each figure; `colour` maps the name of a row to its colour."""
 
     def __init__(self, jobs: Sequence[Job], colour: Callable[[str], str]):
         self.colour = colour
@@ -129,7 +128,7 @@ class Figures:
 
     def seeds(self) -> Figure:
         """The random-seed figure: one problem, every seed's line, one panel per method."""
-        (problem,) = PROBLEMS["seeds"]
+        problem = Problem("normal", "high")
         figure = Figure(figsize=(10, 3.2), layout="constrained")
         axes = figure.subplots(1, len(NAMES), sharey=True)
         low, high = problem.range
@@ -174,5 +173,7 @@ def add_legend(figure: Figure, *axes: Axes) -> None:
 def plot_all(jobs: Sequence[Job], colour: Callable[[str], str]) -> dict[str, Figure]:
     """Return, by name, every figure whose problems all methods in NAMES have finished."""
     plots = Figures(jobs, colour)
+    needed = {plots.skews: TABLE[:6], plots.surfaces: TABLE[6:]}
+    needed |= {plots.nonlinear: NONLINEAR, plots.seeds: [Problem("normal", "high")]}
     done = {problem for problem, fits in plots.fits.items() if len(fits) == len(NAMES)}
-    return {name: getattr(plots, name)() for name in PROBLEMS if done >= {*PROBLEMS[name]}}
+    return {plot.__name__: plot() for plot in needed if done >= {*needed[plot]}}

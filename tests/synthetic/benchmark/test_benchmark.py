@@ -76,6 +76,14 @@ def test_a_finished_job_is_not_rerun(finished: list[Job]):
     assert reports == [None] * len(finished)
 
 
+def test_a_damaged_job_is_named(tmp_path: Path):
+    job = jobs_in(tmp_path)[0]
+    job.path.parent.mkdir()
+    job.path.write_bytes(b"no zip")
+    with pytest.raises(ValueError, match=r"normal-Vanilla.*Remove it and run the command again"):
+        job.result()
+
+
 @pytest.mark.usefixtures("forked_workers")
 def test_jobs_run_in_processes_and_report(tmp_path: Path):
     jobs, reports = jobs_in(tmp_path, ["Vanilla"])[:2], []
