@@ -203,11 +203,11 @@ def write_rooms(
     def fill(work: Path) -> None:
         chosen = choose_rooms(train + test, seed)
         lines = {"train": [], "test": []}
-        for order, number in enumerate(progress(chosen)):
+        for order, number in enumerate(progress(chosen.tolist())):
             side = "train" if order < train else "test"
             name = f"nyu2_{side}/room_{order // 20:03d}/{order:05d}"
             (work / name).parent.mkdir(parents=True, exist_ok=True)
-            for ending, data in encode(*frame((seed, int(number))), side).items():
+            for ending, data in encode(*frame((seed, number)), side).items():
                 (work / f"{name}{ending}").write_bytes(data)
             lines[side].append(f"data/{name}.jpg,data/{name}.png\n")
         for side, rows in lines.items():
