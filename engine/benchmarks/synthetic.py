@@ -73,7 +73,7 @@ def run_jobs(
     for job in jobs:
         if fresh:
             job.path.unlink(missing_ok=True)
-        elif job.finished():
+        elif job.path.is_file():
             report(job, None)
     missing = [job for job in jobs if not job.path.is_file()]
     for folder in {job.path.parent for job in missing}:

@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from synthetic.benchmark.jobs import Job
-from synthetic.benchmark.problems import NONLINEAR, SKEWS, Problem, Split, make_splits
+from synthetic.benchmark.problems import NONLINEAR, SKEWS, TABLE, Problem, Split, make_splits
 
 NAMES = {
     "Vanilla": "Least squares",
@@ -24,10 +24,7 @@ LOW_TO_HIGH = SKEWS[::-1]
 
 
 class Figures:
-    """Plots of the problems that all methods in NAMES have finished.
-
-    `colour` maps a method's name to its colour.
-    """
+    """One method for each figure; `colour` maps the name of a row to its colour."""
 
     def __init__(self, jobs: Sequence[Job], colour: Callable[[str], str]):
         self.colour = colour
@@ -40,9 +37,6 @@ class Figures:
                     self.jobs[problem] = job
                     fit = result["weight"][i], result["bias"][i]  # (S, D, F), (S, D)
                     self.fits.setdefault(problem, {})[job.method] = fit
-
-    def has(self, problem: Problem) -> bool:
-        return set(NAMES) <= set(self.fits.get(problem, ()))
 
     def predict(self, problem: Problem, method: str, x: torch.Tensor, seed: int = 0) -> np.ndarray:
         """(n, F) -> (n, D)."""
@@ -85,15 +79,12 @@ class Figures:
         ax.set(xlabel="label", ylabel="density", xlim=(low, high), ylim=(0, 1.0))
         return ax
 
-    def skews(self) -> Figure | None:
+    def skews(self) -> Figure:
         """Fig. 2: lines and marginals, three skews from low to high, for both distributions."""
-        families = "normal", "exponential"
-        if not all(self.has(Problem(f, skew)) for f in families for skew in LOW_TO_HIGH):
-            return None
         figure = Figure(figsize=(12, 7.5), layout="constrained")
         axes = figure.subplots(3, 4)
         for row, skew in enumerate(LOW_TO_HIGH):
-            for pair, family in enumerate(families):
+            for pair, family in enumerate(("normal", "exponential")):
                 problem = Problem(family, skew)
                 data = self.splits(problem)
                 left, right = axes[row, 2 * pair], axes[row, 2 * pair + 1]
@@ -104,13 +95,11 @@ class Figures:
         add_legend(figure, axes[0, 1], axes[0, 0])
         return figure
 
-    def surfaces(self) -> Figure | None:
+    def surfaces(self) -> Figure:
         """Fig. 3: predictions on a uniform test set in two dimensions."""
-        problems = [p for skew in LOW_TO_HIGH if self.has(p := Problem("mvn", skew))]
-        if not problems:
-            return None
-        figure = Figure(figsize=(12, 2.6 * len(problems)))
-        for row, problem in enumerate(problems):
+        figure = Figure(figsize=(12, 7.8))
+        for row, skew in enumerate(LOW_TO_HIGH):
+            problem = Problem("mvn", skew)
             data = self.splits(problem, count=500_000)
             panels = {"Training labels": (data["train"].y.numpy(), "Train")}
             for method, label in NAMES.items():
@@ -118,33 +107,28 @@ class Figures:
             panels["Test labels"] = data["test"].y.numpy(), "Test"
             for column, (title, (points, name)) in enumerate(panels.items()):
                 index = row * len(panels) + column + 1
-                ax = figure.add_subplot(len(problems), len(panels), index, projection="3d")
+                ax = figure.add_subplot(3, len(panels), index, projection="3d")
                 plot_surface(points, title if row == 0 else "", self.colour(name), ax)
                 if column == 0:
                     style = {"rotation": 90, "va": "center", "transform": ax.transAxes}
-                    ax.text2D(-0.08, 0.5, f"{problem.detail} skew", **style)
+                    ax.text2D(-0.08, 0.5, f"{skew} skew", **style)
         margins = {"left": 0.03, "right": 0.99, "bottom": 0.02, "top": 0.95}
         figure.subplots_adjust(**margins, wspace=0.02, hspace=0.02)
         return figure
 
-    def nonlinear(self) -> Figure | None:
+    def nonlinear(self) -> Figure:
         """Fig. 4: four invertible nonlinear relations."""
-        problems = [p for p in NONLINEAR if self.has(p)]
-        if not problems:
-            return None
         figure = Figure(figsize=(12, 3.2), layout="constrained")
-        axes = figure.subplots(1, len(problems), squeeze=False)[0]
-        for problem, ax in zip(problems, axes, strict=True):
+        axes = figure.subplots(1, len(NONLINEAR))
+        for problem, ax in zip(NONLINEAR, axes, strict=True):
             self.plot_lines(problem, self.splits(problem)["train"], ax)
             ax.set_title(problem.detail.capitalize())
         add_legend(figure, axes[0])
         return figure
 
-    def seeds(self) -> Figure | None:
+    def seeds(self) -> Figure:
         """The random-seed figure: one problem, every seed's line, one panel per method."""
         problem = Problem("normal", "high")
-        if not self.has(problem):
-            return None
         figure = Figure(figsize=(10, 3.2), layout="constrained")
         axes = figure.subplots(1, len(NAMES), sharey=True)
         low, high = problem.range
@@ -187,8 +171,9 @@ def add_legend(figure: Figure, *axes: Axes) -> None:
 
 
 def plot_all(jobs: Sequence[Job], colour: Callable[[str], str]) -> dict[str, Figure]:
-    """Return every figure that the finished jobs allow, by name."""
+    """Return, by name, every figure whose problems all methods in NAMES have finished."""
     plots = Figures(jobs, colour)
-    kinds = (plots.skews, plots.surfaces, plots.nonlinear, plots.seeds)
-    found = {plot.__name__: plot() for plot in kinds}
-    return {name: figure for name, figure in found.items() if figure is not None}
+    needed = {plots.skews: TABLE[:6], plots.surfaces: TABLE[6:]}
+    needed |= {plots.nonlinear: NONLINEAR, plots.seeds: [Problem("normal", "high")]}
+    done = {problem for problem, fits in plots.fits.items() if len(fits) == len(NAMES)}
+    return {plot.__name__: plot() for plot in needed if done >= {*needed[plot]}}

@@ -6,7 +6,6 @@ benchmark resumes with the jobs that are missing.
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,7 +23,6 @@ from synthetic.benchmark.problems import Problem, make_splits
 from synthetic.benchmark.program import Runs, State, Training
 
 VERSION = 3  # of the training program; increase it with every change that moves numbers
-FIELDS = State._fields
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,9 @@ class Job:
 
         P: problems; S: seeds.
         """
-        shape, found = (len(self.problems), len(self.seeds)), read_npz(self.path)
-        arrays = {key: found[key].reshape(*shape, *found[key].shape[1:]) for key in FIELDS}
+        shape = len(self.problems), len(self.seeds)
+        found = read_npz(self.path, advice="Remove it and run the command again.")
+        arrays = {key: found[key].reshape(*shape, *found[key].shape[1:]) for key in State._fields}
         return {**arrays, "cpu_seconds": found["cpu_seconds"]}
 
     def rebalanced(self) -> np.ndarray:
@@ -100,15 +99,3 @@ class Job:
             balanced = Rebalancer(mixture(self.problems[i]), TRUE_NOISE)(pred)
             errors[i, j] = np.square(balanced - data["test"].y.numpy()).mean()
         return errors
-
-    def finished(self) -> bool:
-        """Whether the file exists and is complete; a damaged one is removed."""
-        if not self.path.is_file():
-            return False
-        try:
-            self.result()
-        except (ValueError, KeyError) as error:
-            print(f"{self.name}: recomputed. {error}", file=sys.stderr)
-            self.path.unlink()
-            return False
-        return True

@@ -7,8 +7,8 @@ range and have no noise.
 n: samples; D: label dimensions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,27 +22,17 @@ MVN_SHAPE = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
 CENTER = 5.0  # of the one-dimensional label range [0, 10] and of its normal distributions
 
 
-@dataclass(frozen=True)
-class Relation:
-    """y = f(x), and its inverse on all real y."""
-
-    function: Callable[[Tensor], Tensor]
-    inverse: Callable[[Tensor], Tensor]
-
-
-RELATIONS = {
-    "cubic": Relation(lambda x: CENTER + x**3, lambda y: _power(y - CENTER, 1 / 3)),
-    "exponential": Relation(lambda x: CENTER + torch.sinh(x), lambda y: torch.asinh(y - CENTER)),
-    "root": Relation(lambda x: CENTER + 2 * _power(x, 0.5), lambda y: _power((y - CENTER) / 2, 2)),
-    "logarithmic": Relation(
-        lambda x: CENTER + 2 * torch.asinh(x), lambda y: torch.sinh((y - CENTER) / 2)
-    ),
-}
-
-
 def _power(x: Tensor, exponent: float) -> Tensor:
     """sign(x) |x|^exponent."""
     return x.sign() * x.abs() ** exponent
+
+
+RELATIONS = {  # y = f(x), and its inverse on all real y
+    "cubic": (lambda x: CENTER + x**3, lambda y: _power(y - CENTER, 1 / 3)),
+    "exponential": (lambda x: CENTER + torch.sinh(x), lambda y: torch.asinh(y - CENTER)),
+    "root": (lambda x: CENTER + 2 * _power(x, 0.5), lambda y: _power((y - CENTER) / 2, 2)),
+    "logarithmic": (lambda x: CENTER + 2 * torch.asinh(x), lambda y: torch.sinh((y - CENTER) / 2)),
+}
 
 
 @dataclass(frozen=True)
@@ -101,13 +91,13 @@ class Problem:
         """Return the inputs of the linear regressor: x, and also f(x) for a nonlinear relation."""
         if self.family != "nonlinear":
             return x
-        return torch.cat([x, RELATIONS[self.detail].function(x)], -1)
+        return torch.cat([x, RELATIONS[self.detail][0](x)], -1)
 
     def inverse(self, y: Tensor, mixing: Tensor) -> Tensor:
         """Return x = f^-1(y): y, A y in two dimensions, or that of the nonlinear relation."""
         if self.family == "mvn":
             return y @ mixing.T
-        return y if self.family != "nonlinear" else RELATIONS[self.detail].inverse(y)
+        return y if self.family != "nonlinear" else RELATIONS[self.detail][1](y)
 
     def least_squares_mse(self) -> float:
         """Return the test error of least squares (the Vanilla row) in the population limit.
@@ -128,8 +118,7 @@ TABLE = tuple(Problem(f, skew) for f in ("normal", "exponential", "mvn") for ske
 NONLINEAR = tuple(Problem("nonlinear", relation) for relation in RELATIONS)
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """inputs (n, F), targets (n, D), true densities of the targets under p_train (n,)."""
 
     x: Tensor
@@ -145,8 +134,7 @@ def make_splits(problem: Problem, seed: int, train: int, held_out: int) -> dict[
     splits = {}
     for name, count in {"train": train, "val": held_out, "test": held_out}.items():
         if name == "test":
-            y = torch.rand(count, problem.dims, generator=generator) * (high - low) + low
-            clean = y
+            clean = y = torch.rand(count, problem.dims, generator=generator) * (high - low) + low
         else:
             y = problem.sample(count, generator)
             clean = y - torch.randn(count, problem.dims, generator=generator)

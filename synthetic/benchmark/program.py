@@ -23,8 +23,6 @@ from losses import BalancedLoss, fast
 from losses import Batch as BatchPrior
 from synthetic.benchmark.problems import Problem, Split, make_splits
 
-Batch = tuple[Tensor, Tensor, Tensor]  # x (R, B, F), y (R, B, D), density (R, B)
-
 
 @dataclass(frozen=True)
 class Training:
@@ -89,15 +87,14 @@ class Runs:
         self.training, self.device = training, device
         pairs = [(problem, seed) for problem in problems for seed in seeds]
         splits = [make_splits(p, s, training.samples, training.held_out) for p, s in pairs]
-        self.data = {
-            (part, field): torch.stack([getattr(s[part], field) for s in splits]).to(device)
-            for part in ("train", "val", "test")
-            for field in ("x", "y", "density")
-        }
+        self.data: dict[str, Split] = {}  # x (R, n, F), y (R, n, D), density (R, n)
+        for part in ("train", "val", "test"):
+            fields = zip(*(split[part] for split in splits), strict=True)
+            self.data[part] = Split(*(torch.stack(field).to(device) for field in fields))
         objectives = [Objective(make_loss(problem)).to(device) for problem, _ in pairs]
         self.objective, self.columns = objectives[0], len(problems)
         self.parameters, self.buffers = stack_module_state(objectives)
-        shape = self.data["train", "y"].shape[-1], self.data["train", "x"].shape[-1]
+        shape = self.data["train"].y.shape[-1], self.data["train"].x.shape[-1]
         starts = [
             _least_squares(split["train"]) if warm else _start(seed, *shape)
             for split, (_, seed) in zip(splits, pairs, strict=True)
@@ -105,11 +102,17 @@ class Runs:
         self.weight, self.bias = (
             torch.stack(values).to(device).requires_grad_() for values in zip(*starts, strict=True)
         )
-        self.optimizer = self._optimizer()
+        groups = [{"params": [self.weight, self.bias], "lr": training.learning_rate}]
+        if self.parameters:
+            own = {"params": [*self.parameters.values()], "lr": training.sigma_learning_rate}
+            groups.append(own)
+        options = {"fused": True}
+        options |= {} if training.momentum is None else {"momentum": training.momentum}
+        self.optimizer = getattr(torch.optim, training.optimizer)(groups, **options)
         self.programs: dict[tuple[int, str], Callable[..., list[Tensor]]] = {}
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
-    def train(self, report: Callable[[int, State], None] = lambda epoch, state: None) -> State:
+    def train(self, report: Callable[[int, State], None]) -> State:
         """Train all runs; return for each the state of the epoch with the best validation loss.
 
         Deviation: the released 1-D script selects an epoch too, but then tests the last one.
@@ -128,10 +131,12 @@ class Runs:
         return best
 
     def epoch(self) -> None:
-        """Train on every pair once, in a new order for every run."""
-        kind = self._kind()
-        for batch in self._batches("train", self._shuffled()):
-            key = batch[0].shape[1], kind
+        """Train on every pair once, in a new order for every seed, the same in all columns."""
+        kind, count = self._kind(), self.training.samples
+        orders = [torch.randperm(count, generator=generator) for generator in self.generators]
+        order = torch.stack(orders).repeat(self.columns, 1).to(self.device)  # (R, n)
+        for batch in self._batches(Split(*(_take(field, order) for field in self.data["train"]))):
+            key = batch.x.shape[1], kind
             if key not in self.programs:
                 self.programs[key] = self._gradient_program(batch, kind)
             gradients = self.programs[key](*batch, *(v.detach() for v in self._variables()))
@@ -139,24 +144,20 @@ class Runs:
                 variable.grad = gradient.contiguous()  # fused optimisers take no strides
             self.optimizer.step()
 
-    def _batches(self, part: str, order: Tensor) -> Iterator[Batch]:
-        """Yield the batches of a split in an order (R, n)."""
-        fields = (_take(self.data[part, field], order) for field in ("x", "y", "density"))
-        split = (field.split(self.training.batch, dim=1) for field in fields)
-        return zip(*split, strict=True)  # pyright: ignore[reportReturnType]
+    def _batches(self, data: Split) -> Iterator[Split]:
+        return map(Split, *(field.split(self.training.batch, dim=1) for field in data))
 
-    def losses(self, batch: Batch, kind: str = "loss", variables=None):
+    def losses(self, batch: Split, kind: str = "loss", variables=None):
         """Return the loss of each run (R,), or, depending on `kind`, its gradients to pred
         (R, B, D) and to the loss's parameters by name."""
         weight, bias, *parameters = variables or self._variables()
-        x, y, density = batch
-        pred = torch.baddbmm(bias[:, None], x, weight.mT)
+        pred = torch.baddbmm(bias[:, None], batch.x, weight.mT)
 
         def one(parameters, buffers, *batch):
             return functional_call(self.objective, (parameters, buffers), (*batch, kind))
 
         named = dict(zip(self.parameters, parameters, strict=True))
-        return vmap(one)(named, self.buffers, pred, y, density)
+        return vmap(one)(named, self.buffers, pred, batch.y, batch.density)
 
     def _variables(self) -> list[Tensor]:
         return [self.weight, self.bias, *self.parameters.values()]
@@ -166,8 +167,8 @@ class Runs:
         loss = self.objective.loss
         if not fast.has_gradients(loss):
             return "loss"
-        labels, batch = self.data["train", "y"], isinstance(loss.prior, BatchPrior)
-        near = batch and fast.are_near(labels, self._sigma())
+        batch = isinstance(loss.prior, BatchPrior)
+        near = batch and fast.are_near(self.data["train"].y, self._sigma())
         return "gradients near" if near else "gradients"
 
     def _sigma(self) -> Tensor:
@@ -176,17 +177,17 @@ class Runs:
         found = [v for k, v in scales.items() if k.endswith((".sigma", ".scale"))]
         return found[0].detach() if found else torch.full((len(self.weight),), torch.nan)
 
-    def _gradient_program(self, batch: Batch, kind: str) -> Callable[..., list[Tensor]]:
+    def _gradient_program(self, batch: Split, kind: str) -> Callable[..., list[Tensor]]:
         """Return a function (x, y, density, *variables) -> the gradients of the variables.
 
         The vmapped loss and its backward pass are traced once into a flat list of tensor
         operations, without those that only the loss's value needs. Operations on constants, such
         as a fixed prior's, are computed once.
         """
-        ones = torch.ones(len(batch[0]), device=self.device)
+        ones = torch.ones(len(batch.x), device=self.device)
 
         def gradients(x: Tensor, y: Tensor, density: Tensor, *variables: Tensor):
-            batch = x, y, density
+            batch = Split(x, y, density)
             if kind == "loss":
                 return vjp(lambda *v: self.losses(batch, variables=v), *variables)[1](ones)
             to_pred, others = self.losses(batch, kind, variables)
@@ -200,30 +201,14 @@ class Runs:
     @torch.no_grad()
     def state(self) -> State:
         """Evaluate the runs."""
-        runs, count = len(self.weight), self.training.held_out
-        order = torch.arange(count, device=self.device).expand(runs, -1)
-        losses = [self.losses(batch, "nats") for batch in self._batches("val", order)]
-        pred = torch.baddbmm(self.bias[:, None], self.data["test", "x"], self.weight.mT)
-        miss = pred - self.data["test", "y"]
+        losses = [self.losses(batch, "nats") for batch in self._batches(self.data["val"])]
+        pred = torch.baddbmm(self.bias[:, None], self.data["test"].x, self.weight.mT)
+        miss = pred - self.data["test"].y
         return State(
             torch.stack(losses).mean(0),
             miss.square().mean((1, 2)),
             *(tensor.detach().clone() for tensor in (self.weight, self.bias, self._sigma())),
         )
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        t = self.training
-        groups = [{"params": [self.weight, self.bias], "lr": t.learning_rate}]
-        if self.parameters:
-            groups.append({"params": [*self.parameters.values()], "lr": t.sigma_learning_rate})
-        options = {"fused": True} | ({} if t.momentum is None else {"momentum": t.momentum})
-        return getattr(torch.optim, t.optimizer)(groups, **options)
-
-    def _shuffled(self) -> Tensor:
-        """Return new orders (R, n) of the training pairs; a seed's is the same in all columns."""
-        count = self.training.samples
-        orders = [torch.randperm(count, generator=generator) for generator in self.generators]
-        return torch.stack(orders).repeat(self.columns, 1).to(self.device)
 
 
 def _take(values: Tensor, rows: Tensor) -> Tensor:

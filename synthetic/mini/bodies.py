@@ -21,9 +21,10 @@ import roma
 import torch
 from numpy.typing import NDArray
 
+from datasets.io.files import Progress
 from models.smpl import SMPL
 from synthetic.mini.body import body, garments, render_person, write_body
-from synthetic.mini.folder import Progress, generated_folder, write_jpeg
+from synthetic.mini.folder import generate, write_jpeg
 from synthetic.mini.poses import read_poses, sample_poses
 
 VERSION = 1  # of the pictures; a new version regenerates old folders
@@ -50,16 +51,16 @@ def write_bodies(
     version = VERSION if poses is None else [VERSION, SPLIT_VERSION]
     settings = {"version": version, "counts": counts, "size": size, "seed": seed, "poses": poses}
     settings |= {"harder": harder} if harder else {}
-    with generated_folder(folder, settings) as work:
-        if work is None:
-            return False
+
+    def fill(work: Path) -> None:
         sets = _sample_sets(counts, seed) if poses is None else _read_sets(counts, seed, poses)
         trained = np.concatenate([sets[name][0] for name in counts if name != "3dpw_test"])
         write_body(work, mean_rotation(trained))
         (work / "static_fits").mkdir()
         for name, (rotations, sequences) in sets.items():
             _write_set(work, name, rotations, sequences, size, seed, progress, harder)
-    return True
+
+    return generate(folder, settings, fill)
 
 
 def mean_rotation(rotations: NDArray) -> NDArray:

@@ -24,31 +24,22 @@ class Canvas:
         cos, sin = np.cos(angle), np.sin(angle)
         self.turn = np.array([[cos, sin], [-sin, cos]])  # for row vectors
 
-    def _pixels(self, points: np.ndarray) -> np.ndarray:
+    def draw(self, points: np.ndarray, colour: np.ndarray, width: float = 0) -> None:
+        """Draw an open line through `points` (K, 2), or fill their polygon if it has no width."""
         placed = np.asarray(points, float) @ self.turn * self.unit + self.centre
-        return np.round(placed * 2**_SUBPIXEL).astype(np.int32)
-
-    def fill(self, points: np.ndarray, colour: np.ndarray) -> None:
-        """Fill a polygon with the corners `points` (K, 2)."""
-        path = [self._pixels(points)]
-        cv2.fillPoly(self.image, path, colour.tolist(), cv2.LINE_AA, shift=_SUBPIXEL)
-
-    def stroke(self, points: np.ndarray, colour: np.ndarray, width: float) -> None:
-        """Draw an open line through `points` (K, 2)."""
-        path, thickness = [self._pixels(points)], max(1, round(width * self.unit))
-        style = {"thickness": thickness, "lineType": cv2.LINE_AA, "shift": _SUBPIXEL}
-        cv2.polylines(self.image, path, False, colour.tolist(), **style)
+        path = [np.round(placed * 2**_SUBPIXEL).astype(np.int32)]
+        style = {"color": colour.tolist(), "lineType": cv2.LINE_AA, "shift": _SUBPIXEL}
+        if width:
+            thickness = max(1, round(width * self.unit))
+            cv2.polylines(self.image, path, False, thickness=thickness, **style)
+        else:
+            cv2.fillPoly(self.image, path, **style)
 
     def ellipse(
         self, x: float, y: float, rx: float, ry: float, colour: np.ndarray, width: float = 0
     ) -> None:
-        """Fill an ellipse, or draw its outline with the given width."""
         t = np.linspace(0, 2 * np.pi, 25)
-        points = np.stack([x + rx * np.cos(t), y + ry * np.sin(t)], 1)
-        if width:
-            self.stroke(points, colour, width)
-        else:
-            self.fill(points, colour)
+        self.draw(np.stack([x + rx * np.cos(t), y + ry * np.sin(t)], 1), colour, width)
 
 
 def render(traits: Traits, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -103,16 +94,16 @@ def _body(canvas: Canvas, traits: Traits) -> None:
     canvas.ellipse(0, 1.95, shoulders, 0.85, traits.shirt)
     neck = 0.42 - 0.12 * traits.infant
     corners = np.array([[-neck, 0.5], [neck, 0.5], [1.15 * neck, 1.3], [-1.15 * neck, 1.3]])
-    canvas.fill(corners, 0.82 * traits.skin)
+    canvas.draw(corners, 0.82 * traits.skin)
     for y in np.linspace(0.98, 1.16, round(3 * min(traits.sagging, 1))):  # rings of the neck
-        canvas.stroke(arc(-neck, neck, y, 0.05), 0.68 * traits.skin, 0.03)
+        canvas.draw(arc(-neck, neck, y, 0.05), 0.68 * traits.skin, 0.03)
 
 
 def _head(canvas: Canvas, traits: Traits) -> None:
     for x in (-1, 1):
         ear = 0.2 + 0.05 * traits.sagging
         canvas.ellipse(x * 1.02 * traits.width, 0.08, 0.11, ear, 0.88 * traits.skin)
-    canvas.fill(_outline(traits, 0, 2 * np.pi), traits.skin)
+    canvas.draw(_outline(traits, 0, 2 * np.pi), traits.skin)
     blush = traits.skin + np.array([14.0, -10.0, -8.0]) * (0.3 + traits.infant)
     for x in (-0.45, 0.45):
         canvas.ellipse(x + traits.yaw, 0.34, 0.17, 0.12, blush)
@@ -120,7 +111,7 @@ def _head(canvas: Canvas, traits: Traits) -> None:
         tone = traits.skin + traits.beard * (traits.hair - traits.skin)
         lower = _outline(traits, 0.08 * np.pi, 0.92 * np.pi)
         upper = arc(lower[-1, 0], lower[0, 0], 0.3, 0.06)
-        canvas.fill(np.concatenate([lower, upper]), tone)
+        canvas.draw(np.concatenate([lower, upper]), tone)
 
 
 def _skin_marks(canvas: Canvas, traits: Traits) -> None:
@@ -129,22 +120,22 @@ def _skin_marks(canvas: Canvas, traits: Traits) -> None:
     line = traits.skin * (1 - 0.42 * min(w, 1))
     for y in np.linspace(-0.62, -0.38, round(4 * w)):  # forehead
         half = 0.3 + 0.18 * w
-        canvas.stroke(arc(traits.yaw - half, traits.yaw + half, y, -0.04), line, 0.03)
+        canvas.draw(arc(traits.yaw - half, traits.yaw + half, y, -0.04), line, 0.03)
     for side in (-1, 1):
         for angle in np.linspace(-0.7, 0.7, round(3.4 * w)):  # crow's feet
             start = np.array([traits.yaw + side * 0.6, 0.0])
             reach = 0.18 * np.array([side * np.cos(angle), np.sin(angle)])
-            canvas.stroke(np.stack([start, start + reach]), line, 0.025)
+            canvas.draw(np.stack([start, start + reach]), line, 0.025)
         if w > 0.2:  # from the nose past the mouth
             x = np.array([0.2, 0.32, 0.38]) * side + traits.yaw
-            canvas.stroke(np.stack([x, [0.32, 0.45, 0.66]], 1), line, 0.03)
+            canvas.draw(np.stack([x, [0.32, 0.45, 0.66]], 1), line, 0.03)
         if w > 0.65:  # hollow cheeks
             x = np.array([0.62, 0.5, 0.46]) * side + traits.yaw
-            canvas.stroke(np.stack([x, [0.25, 0.45, 0.62]], 1), line, 0.03)
+            canvas.draw(np.stack([x, [0.25, 0.45, 0.62]], 1), line, 0.03)
         if traits.sagging > 0.25:  # bags under the eyes
             bag = traits.skin * (1 - 0.22 * min(traits.sagging, 1))
             x = side * 0.36 + traits.yaw
-            canvas.stroke(arc(x - 0.15, x + 0.15, 0.16, 0.07), bag, 0.045)
+            canvas.draw(arc(x - 0.15, x + 0.15, 0.16, 0.07), bag, 0.045)
     for x, y in traits.spots:
         canvas.ellipse(x, y, 0.05, 0.04, traits.skin * np.array([0.78, 0.70, 0.66]))
 
@@ -158,14 +149,14 @@ def _eye(canvas: Canvas, traits: Traits, side: int) -> None:
     canvas.ellipse(x + 0.2 * traits.yaw, y, 0.8 * ry, 0.95 * ry, traits.iris)
     canvas.ellipse(x + 0.2 * traits.yaw, y, 0.42 * ry, 0.5 * ry, np.full(3, 15.0))
     lid = arc(x - 1.1 * rx, x + 1.1 * rx, y + 0.2 * ry, -1.15 * ry)
-    canvas.stroke(lid, 0.45 * traits.skin, 0.035 + 0.03 * traits.sagging)
+    canvas.draw(lid, 0.45 * traits.skin, 0.035 + 0.03 * traits.sagging)
     brow = arc(x - 1.3 * rx, x + 1.3 * rx, y - 0.17 - 0.05 * traits.infant, -0.06)
     tone = traits.hair + (0.6 * traits.infant) * (traits.skin - traits.hair)
-    canvas.stroke(brow, 0.85 * tone, 0.03 + 0.06 * traits.brow * (1 - 0.5 * traits.infant))
+    canvas.draw(brow, 0.85 * tone, 0.03 + 0.06 * traits.brow * (1 - 0.5 * traits.infant))
     if traits.glasses:
         frame = np.array([40.0, 36.0, 34.0])
         canvas.ellipse(x, y + 0.02, 0.25, 0.2, frame, 0.035)
-        canvas.stroke(np.array([[x - side * 0.25, y], [traits.yaw, y - 0.03]]), frame, 0.03)
+        canvas.draw(np.array([[x - side * 0.25, y], [traits.yaw, y - 0.03]]), frame, 0.03)
 
 
 def _nose_and_mouth(canvas: Canvas, traits: Traits) -> None:
@@ -173,16 +164,16 @@ def _nose_and_mouth(canvas: Canvas, traits: Traits) -> None:
     length = 0.30 - 0.12 * traits.infant + 0.06 * traits.sagging
     tip = 0.12 + 0.18 * traits.infant + length
     x = 1.25 * traits.yaw
-    canvas.stroke(np.array([[x + 0.04, tip - length], [x + 0.07, tip - 0.06]]), shade, 0.03)
-    canvas.stroke(arc(x - 0.11, x + 0.11, tip, 0.06), shade, 0.045)
+    canvas.draw(np.array([[x + 0.04, tip - length], [x + 0.07, tip - 0.06]]), shade, 0.03)
+    canvas.draw(arc(x - 0.11, x + 0.11, tip, 0.06), shade, 0.045)
     lips = traits.skin * np.array([0.80, 0.52, 0.52])
     y, half = 0.63 + 0.02 * traits.infant, 0.25 - 0.07 * traits.infant + 0.05 * traits.smile
     thick = 0.085 * (1 - 0.65 * min(traits.sagging, 1))
     mouth = arc(traits.yaw - half, traits.yaw + half, y, 0.14 * traits.smile)
     if traits.smile > 0.6:  # teeth
         upper = arc(traits.yaw + half, traits.yaw - half, y, 0.02)
-        canvas.fill(np.concatenate([mouth, upper]), np.array([240.0, 236.0, 226.0]))
-    canvas.stroke(mouth, lips, max(thick, 0.03))
+        canvas.draw(np.concatenate([mouth, upper]), np.array([240.0, 236.0, 226.0]))
+    canvas.draw(mouth, lips, max(thick, 0.03))
 
 
 def _hair(canvas: Canvas, traits: Traits) -> None:
@@ -201,11 +192,11 @@ def _hair(canvas: Canvas, traits: Traits) -> None:
         for half in (outer[outer[:, 0] < -0.85 * width], outer[outer[:, 0] > 0.85 * width]):
             side = np.sign(half[0, 0])
             inner = np.array([[side * 0.90 * width, 0.15], [side * 0.78 * width, -0.35]])
-            canvas.fill(np.concatenate([half, inner if side > 0 else inner[::-1]]), traits.hair)
+            canvas.draw(np.concatenate([half, inner if side > 0 else inner[::-1]]), traits.hair)
         return
-    canvas.fill(np.concatenate([outer, np.stack([x, line], 1)]), traits.hair)
+    canvas.draw(np.concatenate([outer, np.stack([x, line], 1)]), traits.hair)
     shine = np.minimum(1.12 * traits.hair + 8, 255)
-    canvas.stroke(arc(-0.45 * width, 0.15 * width, -0.86, -0.08), shine, 0.05)
+    canvas.draw(arc(-0.45 * width, 0.15 * width, -0.86, -0.08), shine, 0.05)
 
 
 def _photograph(image: np.ndarray, traits: Traits, rng: np.random.Generator) -> np.ndarray:

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from datasets.ages import write_csv
+from datasets.io.files import Progress
 from datasets.split import balanced_split
 from synthetic.mini.face_drawing import render
-from synthetic.mini.folder import Progress, generated_folder, write_jpeg
+from synthetic.mini.folder import generate, write_jpeg
 
 VERSION = 1  # of the pictures; a new version regenerates old folders
 OLDEST = 100
@@ -100,9 +101,8 @@ def write_faces(
     cap: largest number of images of one age in val, and in test.
     """
     settings = {"version": VERSION, "images": images, "size": size, "cap": cap, "seed": seed}
-    with generated_folder(folder, settings) as work:
-        if work is None:
-            return False
+
+    def fill(work: Path) -> None:
         rng = np.random.default_rng((seed, 0))
         ages = rng.choice(OLDEST + 1, images, p=age_frequencies())
         halves = ["wiki_crop" if index % 8 == 0 else "imdb_crop" for index in range(images)]
@@ -112,4 +112,5 @@ def write_faces(
             write_jpeg(work / path, face(ages[index], size, (seed, 1, index)))
         split = balanced_split(ages, cap, seed)
         write_csv(work / "imdb_wiki.csv", ages.tolist(), paths, split.tolist())
-    return True
+
+    return generate(folder, settings, fill)

@@ -4,23 +4,21 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-Progress = Callable[[Iterable], Iterable]  # wraps a loop, e.g. tqdm
 STAMP = "settings.json"  # written last, so a folder that has it is complete
 
 
-@contextmanager
-def generated_folder(folder: str | Path, settings: dict) -> Iterator[Path | None]:
-    """Yield a temporary folder to fill, which then replaces `folder`.
+def generate(folder: str | Path, settings: dict, fill: Callable[[Path], None]) -> bool:
+    """Fill a temporary folder, which then replaces `folder`.
 
-    Yields None if `folder` was generated with the same settings. A folder that was not generated is
-    never touched.
+    Returns False, without a change, if `folder` was generated with the same settings. A folder that
+    was not generated is never touched.
     """
     folder = Path(folder)
     stamp = folder / STAMP
@@ -32,19 +30,19 @@ def generated_folder(folder: str | Path, settings: dict) -> Iterator[Path | None
             f"{STAMP}. Give another folder, or move this one away."
         )
     if stamp.is_file() and stamp.read_bytes() == content:
-        yield None
-        return
+        return False
     _remove_orphans(folder)
     temporary = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     temporary.mkdir(parents=True)
     try:
-        yield temporary
+        fill(temporary)
         (temporary / STAMP).write_bytes(content)
         if not stamp.is_file() or stamp.read_bytes() != content:  # no other process was faster
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    return True
 
 
 def _remove_orphans(folder: Path) -> None:

@@ -20,7 +20,7 @@ KINDS = {"standing": 0.48, "walking": 0.36, "reaching": 0.07, "crouching": 0.05}
 KINDS |= {"lying": 0.02, "kicking": 0.02}
 LEFT_HIP, RIGHT_HIP, LEFT_KNEE, RIGHT_KNEE = 1, 2, 4, 5
 LEFT_ARM, RIGHT_ARM, LEFT_ELBOW, RIGHT_ELBOW = 16, 17, 18, 19
-SPINE, NECK = (3, 6, 9), (12, 15)
+SPINE = (3, 6, 9)
 LOOSE = np.array([2, 4, 4, 4, 4, 4, 4, 6, 6, 4, 3, 3, 6, 3, 3, 6, 9, 9, 8, 8, 8, 8, 3, 3])  # deg
 
 
@@ -38,7 +38,14 @@ def sample_pose(rng: np.random.Generator) -> NDArray:
     elif kind == "reaching":
         _reach(pose, rng)
     elif kind == "crouching":
-        _crouch(pose, rng)
+        depth = rng.uniform(0.5, 1.1)
+        for hip, knee in ((LEFT_HIP, LEFT_KNEE), (RIGHT_HIP, RIGHT_KNEE)):
+            pose[hip, 0] -= depth * rng.uniform(75, 105)
+            pose[knee, 0] += depth * rng.uniform(90, 120)
+        pose[0, 0] += 25 * depth
+        pose[SPINE, 0] += 10 * depth
+        pose[LEFT_ARM, 1] -= depth * rng.uniform(10, 60)
+        pose[RIGHT_ARM, 1] += depth * rng.uniform(10, 60)
     elif kind == "lying":
         pose[0, 2] += side * rng.normal(88, 8)
         _walk(pose, side * rng.uniform(0, 1.2), rng)
@@ -65,17 +72,6 @@ def _reach(pose: NDArray, rng: np.random.Generator, high: float = 150) -> None:
         if rng.random() < 0.7:
             pose[joint, 2] += sign * rng.uniform(50, high)
             pose[joint, 1] -= sign * rng.uniform(0, 50)
-
-
-def _crouch(pose: NDArray, rng: np.random.Generator) -> None:
-    depth = rng.uniform(0.5, 1.1)
-    for hip, knee in ((LEFT_HIP, LEFT_KNEE), (RIGHT_HIP, RIGHT_KNEE)):
-        pose[hip, 0] -= depth * rng.uniform(75, 105)
-        pose[knee, 0] += depth * rng.uniform(90, 120)
-    pose[0, 0] += 25 * depth
-    pose[SPINE, 0] += 10 * depth
-    pose[LEFT_ARM, 1] -= depth * rng.uniform(10, 60)
-    pose[RIGHT_ARM, 1] += depth * rng.uniform(10, 60)
 
 
 def sample_poses(count: int, rng: np.random.Generator) -> NDArray:

@@ -24,9 +24,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from datasets import depth as maps
+from datasets.io.files import Progress
 from datasets.io.nyud2_frames import Frames, encode
 from datasets.nyud2 import HISTOGRAM, MASK, histograms, measured_mask
-from synthetic.mini.folder import Progress, generated_folder
+from synthetic.mini.folder import generate
 
 VERSION = 1  # of the frames; a new version regenerates old folders
 HEIGHT, WIDTH = 240, 320
@@ -198,20 +199,20 @@ def write_rooms(
     """Generate training and test frames with CSVs, mask and histogram; False if the folder exists
     with the same settings."""
     settings = {"version": VERSION, "train": train, "test": test, "seed": seed}
-    with generated_folder(folder, settings) as work:
-        if work is None:
-            return False
+
+    def fill(work: Path) -> None:
         chosen = choose_rooms(train + test, seed)
         lines = {"train": [], "test": []}
-        for order, number in enumerate(progress(chosen)):
+        for order, number in enumerate(progress(chosen.tolist())):
             side = "train" if order < train else "test"
             name = f"nyu2_{side}/room_{order // 20:03d}/{order:05d}"
             (work / name).parent.mkdir(parents=True, exist_ok=True)
-            for ending, data in encode(*frame((seed, int(number))), side).items():
+            for ending, data in encode(*frame((seed, number)), side).items():
                 (work / f"{name}{ending}").write_bytes(data)
             lines[side].append(f"data/{name}.jpg,data/{name}.png\n")
         for side, rows in lines.items():
             (work / f"nyu2_{side}.csv").write_text("".join(rows))
         np.save(work / HISTOGRAM, histograms(Frames(work, "train")))
         np.save(work / MASK, measured_mask(Frames(work, "test"), seed)[0])
-    return True
+
+    return generate(folder, settings, fill)

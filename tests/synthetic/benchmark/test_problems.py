@@ -61,9 +61,9 @@ def test_the_density_is_that_of_the_samples(problem: Problem):
 @pytest.mark.parametrize("name", RELATIONS)
 def test_relations_are_inverted_and_increase(name: str):
     y = torch.linspace(-3, 13, 400, dtype=torch.float64)
-    x = RELATIONS[name].inverse(y)
-    assert (x.diff() > 0).all()
-    torch.testing.assert_close(RELATIONS[name].function(x), y, rtol=0, atol=1e-9)
+    function, inverse = RELATIONS[name]
+    assert (inverse(y).diff() > 0).all()
+    torch.testing.assert_close(function(inverse(y)), y, rtol=0, atol=1e-9)
 
 
 @by_problem
