@@ -45,6 +45,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_a_few_files_are_enough():
+    assert len(files()) <= 9
+    assert len(files(METHOD)) == 2
+    assert len(files(FACES)) == 3
+
+
 def test_a_method_is_trained_and_logged(checkout: Path, faces: Path):
     (_, script, *said), *_ = commands(METHOD)
     small = ("dataset.size=32", "trainer.epochs=1", "trainer.workers=0", "log.every=1")
