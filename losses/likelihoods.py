@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
-from .batches import double, is_readable, is_transformed, residuals
+from .batches import double, gather, is_readable, is_transformed, samples
 
 if TYPE_CHECKING:
     from .mixture import GaussianMixture
@@ -158,22 +158,22 @@ class Location(Likelihood):
 
     def started(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Any:
         """Estimate a scale given as "auto" from the batch; 1 if `ATTEMPTS` batches had no spread.
-
-        Only an ordinary call in training mode keeps it; in eval mode and inside torch.func, it is
-        the scale of this call. Nothing is read back from a GPU.
+        Only an ordinary call in training mode keeps it; else it is the scale of this call.
         """
         ordinary = self.training and not is_transformed()
         with torch.no_grad():
-            residual, several = residuals(pred, target, weight, ordinary)
+            residual = samples((target - pred).float(), weight)
+            residual = residual.where(residual.isfinite().all(-1, keepdim=True), math.nan)
+            residual = gather(residual) if ordinary else residual
+            several, residual = (~residual[:, 0].isnan()).sum() > 1, residual - residual.nanmean(0)
             found = self.spread(residual if self.raw.ndim else residual.reshape(-1, 1))
             found = torch.where(several & found.isfinite(), found.clamp(min=self.floor), math.nan)
             found = found.to(self.raw.dtype)[... if self.raw.ndim else 0]
+        scale = torch.where(self.raw.isnan(), found, self.raw)
         if not ordinary:
-            scale = torch.where(self.raw.isnan(), found, self.raw)
             return _reparametrize_module(self, {self.symbol: scale})
         self.attempts -= 1
         with torch.no_grad():
-            scale = torch.where(self.raw.isnan(), found, self.raw)
             self.raw.copy_(scale if self.attempts else scale.nan_to_num(1.0))
             if is_readable(self.raw) and self.raw.isfinite().all():
                 self.attempts = 0

@@ -87,8 +87,7 @@ def holding(pattern: str) -> list[str]:
     [
         (r"noqa: E402", []),
         (r"sys\.path\[0\]", ["scripts/command.py"]),
-        # losses are installed without datasets
-        (r"token_hex\(", ["datasets/io/files.py", "losses/mixture.py"]),
+        (r"token_hex\(", ["datasets/io/files.py"]),
         (r"resolve\(\)\.parents\[1\]", ["engine/__init__.py", "scripts/command.py"]),
     ],
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from losses import BMC, BNI, BalancedLoss, Bins, Gaussian, GaussianMixture, Laplace
+from losses import BMC, BalancedLoss, Bins, Gaussian, GaussianMixture, Laplace
 from losses.balanced import SMALL
 from losses.fast import table
 from tests.losses.pairs import (
@@ -75,8 +75,8 @@ def spread(low: float, high: float, count: int = MANY, seed: int = 0) -> Tensor:
     return pred
 
 
-def check(loss: BalancedLoss, pred: Tensor, target: Tensor | None = None) -> None:
-    off = compare(loss, (pred, pred + 0.3 if target is None else target, None))
+def check(loss: BalancedLoss, pred: Tensor, target: Tensor) -> None:
+    off = compare(loss, (pred, target, None))
     assert max(off.values()) <= PROMISE, off
 
 
@@ -93,17 +93,8 @@ def table_of(case: str, most: int = 1 << 20) -> table.Table | None:
 def test_a_table_equals_the_exact_sum(case):
     prior, sigma, (low, high) = CASES[case]
     loss = BalancedLoss(Gaussian(torch.tensor(sigma, dtype=D64), learn_sigma=True), prior)
-    check(loss, spread(low, high))
-
-
-@pytest.mark.parametrize("at", [1e9, -1e5, 40.0])
-def test_outliers_do_not_change_the_others(at):
-    loss = BNI(bins(0, 10, 101), torch.tensor(0.5, dtype=D64), True)
-    pred, target = spread(0, 10), spread(0, 10, seed=1)
-    pred[77] = at
-    if abs(at) > 100:  # otherwise its gradient would be the largest of all
-        target[77] = at
-    check(loss, pred, target)
+    pred = spread(low, high)
+    check(loss, pred, pred + 0.3)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
