@@ -109,10 +109,8 @@ class Location(Likelihood):
             value = torch.as_tensor(scale).detach().clone()
             value = value.to(torch.promote_types(value.dtype, torch.float32))
             if not ((value > 0) & value.isfinite()).all():
-                raise ValueError(
-                    f"{self.symbol} is a standard deviation and must be positive and finite, got "
-                    f"{value.tolist()}."
-                )
+                message = f"must be positive and finite, got {value.tolist()}."
+                raise ValueError(f"{self.symbol} is a standard deviation and {message}")
         self.floor, self.learned = float(floor), learn
         self.attempts = ATTEMPTS if value.isnan().any() else 0
         value = value.clamp(min=self.floor)
@@ -169,11 +167,12 @@ class Location(Likelihood):
             found = self.spread(residual if self.raw.ndim else residual.reshape(-1, 1))
             found = torch.where(several & found.isfinite(), found.clamp(min=self.floor), math.nan)
             found = found.to(self.raw.dtype)[... if self.raw.ndim else 0]
-        scale = torch.where(self.raw.isnan(), found, self.raw)
         if not ordinary:
+            scale = torch.where(self.raw.isnan(), found, self.raw)
             return _reparametrize_module(self, {self.symbol: scale})
         self.attempts -= 1
         with torch.no_grad():
+            scale = torch.where(self.raw.isnan(), found, self.raw)
             self.raw.copy_(scale if self.attempts else scale.nan_to_num(1.0))
             if is_readable(self.raw) and self.raw.isfinite().all():
                 self.attempts = 0

@@ -28,7 +28,7 @@ def test_compile_and_vmap(pair, weighted):
         given.append(batch(pair, 6, seed=k))
         for p in loss.parameters():
             p.data.mul_(1 + 0.2 * k)
-    weight = torch.linspace(0.2, 1, 6, dtype=D64) if weighted else None
+    weight = torch.linspace(0.2, 1, 6, dtype=D64).requires_grad_() if weighted else None
     torch.compiler.reset()
     compiled = torch.compile(losses[0], backend="aot_eager", fullgraph=True)
     expected = [evaluate(loss, *pair, weight) for loss, pair in zip(losses, given, strict=True)]
@@ -41,7 +41,7 @@ def test_compile_and_vmap(pair, weighted):
     scales, slopes = vmap(grad(one, argnums=(0, 2)))(*state)
     found = zip(vmap(one)(*state), slopes, *scales.values(), strict=True)
     for ours, theirs in zip(found, expected, strict=True):
-        assert_close([*ours], theirs, CLOSE)
+        assert_close([*ours], theirs[: len(ours)], CLOSE)
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
