@@ -1,6 +1,5 @@
 """The batch prior: its queue and its sub-sampling; several ranks are in test_ranks.py."""
 
-import io
 import math
 
 import pytest
@@ -44,16 +43,6 @@ def test_the_loss_pushes_once_per_step(likelihood):
     for step in range(1, 4):
         loss(torch.randn(5, 1), torch.randn(5, 1))
         assert len(loss.prior.earlier) == 5 * step
-
-
-def test_queue_survives_a_checkpoint():
-    saved, file = BMC(1.0, learn_sigma=True, queue=6), io.BytesIO()
-    saved(torch.randn(4, 2), torch.arange(8.0).reshape(4, 2))
-    torch.save(saved.state_dict(), file)
-    file.seek(0)
-    loaded = BMC(1.0, learn_sigma=True, queue=6)
-    loaded.load_state_dict(torch.load(file, weights_only=True))
-    assert loaded.prior.earlier.tolist() == torch.arange(8.0).reshape(4, 2).tolist()
 
 
 def test_a_queue_lets_a_batch_of_one_learn():

@@ -29,18 +29,9 @@ BINS = Bins([-1.0, 0, 1], [1.0, 2, 3])
 
 
 def test_the_three_are_classes():
-    class Own(BMC):
-        """Half the loss."""
-
-        def rows(self, *given):
-            return super().rows(*given) / 2
-
-    x, y = torch.randn(2, 1200, 1)
-    for loss in (BMC(), GAI(mixture(1, torch.float32)), BNI(BINS), Own()):
+    for loss in (BMC(), GAI(mixture(1, torch.float32)), BNI(BINS)):
         assert isinstance(loss, BalancedLoss)
-    torch.testing.assert_close(Own()(x, y), BMC()(x, y) / 2)
-    for kind in (BMC, GAI, BNI):
-        text = pydoc.render_doc(kind)
+        text = pydoc.render_doc(type(loss))
         assert all(word in text for word in ("Arguments:", "sigma", "strength", "Example:"))
 
 
