@@ -4,6 +4,8 @@ N: samples; D: label dimensions; K: components.
 """
 
 import math
+import os
+import secrets
 import warnings
 import zipfile
 from pathlib import Path
@@ -146,10 +148,15 @@ class GaussianMixture(Prior):
         return cls(model.weights_, model.means_, model.covariances_)
 
     def save(self, path: str | Path) -> None:
-        """Write an npz of plain arrays; `load` refuses one that was cut off."""
+        """Write an npz of plain arrays, atomically."""
+        path = Path(path)
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         names = ("weights", "means", "covariances")
-        with open(path, "wb") as file:
+        with open(part, "xb") as file:
             np.savez(file, **{name: getattr(self, name).cpu().numpy() for name in names})
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "GaussianMixture":

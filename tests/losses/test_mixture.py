@@ -83,6 +83,7 @@ def test_save_and_load(tmp_path, dims):
     for name in ("weights", "means", "covariances"):
         # weights are normalised again: one rounding
         torch.testing.assert_close(getattr(loaded, name), getattr(prior, name), rtol=1e-15, atol=0)
+    assert [p.name for p in tmp_path.iterdir()] == ["prior.npz"]  # no part is left behind
     given = torch.randn(2, 5, dims, dtype=D64)
     torch.testing.assert_close(GAI(path, 0.7)(*given), GAI(prior, 0.7)(*given))
     other = GaussianMixture(prior.weights, prior.means + 1, prior.covariances)
