@@ -4,24 +4,6 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .balanced import BMC, BNI, GAI, BalancedLoss, balanced_mse
-    from .categorical import Categorical, Classes, Histogram
-    from .diagnosis import diagnose
-    from .estimator import BalancedRegressor
-    from .estimator.rebalanced import RebalancedRegressor
-    from .heteroscedastic import Heteroscedastic
-    from .likelihoods import Gaussian
-    from .mixture import GaussianMixture
-    from .posthoc import Rebalancer
-    from .priors import Batch, Bins, Flat
-    from .reweight import WeightedLoss
-    from .robust import Huber, Laplace
-    from .structured import GaussianKernel, Product, Subspace
-    from .uvote import UVOTE
-
-    __version__: str
-
 MODULES = {  # imported when a name is first used
     "balanced": ("BMC", "BNI", "GAI", "BalancedLoss", "balanced_mse"),
     "categorical": ("Categorical", "Classes", "Histogram"),
@@ -38,35 +20,37 @@ MODULES = {  # imported when a name is first used
     "structured": ("GaussianKernel", "Product", "Subspace"),
     "uvote": ("UVOTE",),
 }
-__all__ = [  # a literal, for type checkers
-    "BMC",
-    "BNI",
-    "GAI",
-    "UVOTE",
-    "BalancedLoss",
-    "BalancedRegressor",
-    "Batch",
-    "Bins",
-    "Categorical",
-    "Classes",
-    "Flat",
-    "Gaussian",
-    "GaussianKernel",
-    "GaussianMixture",
-    "Heteroscedastic",
-    "Histogram",
-    "Huber",
-    "Laplace",
-    "Product",
-    "RebalancedRegressor",
-    "Rebalancer",
-    "Subspace",
-    "WeightedLoss",
-    "balanced_mse",
-    "diagnose",
-]
 
-if not TYPE_CHECKING:  # a type checker reports unknown names
+if TYPE_CHECKING:  # the same for type checkers, which report unknown names
+    from .balanced import BMC as BMC
+    from .balanced import BNI as BNI
+    from .balanced import GAI as GAI
+    from .balanced import BalancedLoss as BalancedLoss
+    from .balanced import balanced_mse as balanced_mse
+    from .categorical import Categorical as Categorical
+    from .categorical import Classes as Classes
+    from .categorical import Histogram as Histogram
+    from .diagnosis import diagnose as diagnose
+    from .estimator import BalancedRegressor as BalancedRegressor
+    from .estimator.rebalanced import RebalancedRegressor as RebalancedRegressor
+    from .heteroscedastic import Heteroscedastic as Heteroscedastic
+    from .likelihoods import Gaussian as Gaussian
+    from .mixture import GaussianMixture as GaussianMixture
+    from .posthoc import Rebalancer as Rebalancer
+    from .priors import Batch as Batch
+    from .priors import Bins as Bins
+    from .priors import Flat as Flat
+    from .reweight import WeightedLoss as WeightedLoss
+    from .robust import Huber as Huber
+    from .robust import Laplace as Laplace
+    from .structured import GaussianKernel as GaussianKernel
+    from .structured import Product as Product
+    from .structured import Subspace as Subspace
+    from .uvote import UVOTE as UVOTE
+
+    __version__: str
+else:
+    __all__ = sorted(name for names in MODULES.values() for name in names)
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
@@ -76,6 +60,5 @@ if not TYPE_CHECKING:  # a type checker reports unknown names
                 return getattr(import_module(f".{module}", __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__, "__version__"])
+    def __dir__() -> list[str]:
+        return sorted([*globals(), *__all__, "__version__"])

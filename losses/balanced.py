@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .batches import LearnedScale, check_samples, samples
+from .batches import check_samples, samples, watch_scale
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Flat, Prior
@@ -72,7 +72,8 @@ class BalancedLoss(nn.Module):
             likelihood.floor = max(likelihood.floor, prior.least_scale)
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll, self.reduction = strength, full_nll, reduction
-        self.learned_scale = LearnedScale(self)
+        self.warned = False  # that no optimiser has the learned scale
+        watch_scale(self)
 
     def rows(
         self,
@@ -100,7 +101,7 @@ class BalancedLoss(nn.Module):
             pred, target = likelihood.as_rows(pred, target)
             target, weight = check_samples(pred, target, weight, self.reduction == "mean")
             if likelihood._parameters and self.training:
-                self.learned_scale.check(self, pred)
+                watch_scale(self)
             with likelihood.started(pred, target, weight) if likelihood.attempts else nullcontext():
                 rows = None
                 plain = type(self).rows is BalancedLoss.rows and not torch.compiler.is_compiling()
@@ -122,8 +123,8 @@ class BalancedLoss(nn.Module):
         """The likelihood's scale in use, () or (D,); the parameter is `loss.likelihood.sigma`."""
         return self.likelihood.value  # pyright: ignore[reportReturnType]
 
-    def extra_repr(self) -> str:
-        """For example: Gaussian, Batch, sigma=1.0, learned=True, queue=1024, reduction=mean."""
+    def __repr__(self) -> str:
+        """For example: BMC(Gaussian, Batch, sigma=1.0, learned=True, queue=0, reduction=mean)."""
         likelihood, prior = self.likelihood, self.prior
         shown: dict[str, Any] = {}
         if isinstance(likelihood, Location):
@@ -133,10 +134,8 @@ class BalancedLoss(nn.Module):
         names = ("queue", "max_atoms", "K", "power", "strength", "full_nll", "reduction")
         shown |= {name: settings[name] for name in names if settings.get(name) is not None}
         kinds = [type(likelihood).__name__, type(prior).__name__]
-        return ", ".join([*kinds, *(f"{name}={value}" for name, value in shown.items())])
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.extra_repr()})"
+        text = ", ".join([*kinds, *(f"{name}={value}" for name, value in shown.items())])
+        return f"{type(self).__name__}({text})"
 
 
 class BMC(BalancedLoss):

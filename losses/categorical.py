@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from .batches import even, normalised, numbers, outputs_and_labels
+from .batches import even, normalised, numbers, one_dimension, outputs_and_labels
 from .likelihoods import Likelihood
 from .priors import Prior
 
@@ -169,9 +169,3 @@ class Histogram(Likelihood):
         mass = mass.index_add(0, self.index(atoms), (log_p - peak).exp().to(pred.dtype))
         log_w = power * (mass.log() + peak - self.widths.log()).to(pred.dtype)
         return torch.logsumexp(pred + log_w, -1) - torch.logsumexp(pred, -1)
-
-
-def one_dimension(width: int, dims: int) -> int:
-    if dims != 1:
-        raise ValueError(f"Classes and bins are one-dimensional labels, got {dims} dimensions.")
-    return width

@@ -60,9 +60,8 @@ class Heteroscedastic(Likelihood):
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         mean, scale = self.mean_and_scale(pred)
-        return -(self.shape.energy((target - mean) / scale) + scale.log() + self.shape.log_z).sum(
-            -1
-        )
+        energy = self.shape.energy((target - mean) / scale)
+        return -(energy + scale.log() + self.shape.log_z).sum(-1)
 
     def decode(self, pred: Tensor) -> Tensor:
         return pred.chunk(2, -1)[0]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
-from .batches import double, is_readable, is_transformed, residuals
+from .batches import double, gather, is_readable, is_transformed, samples
 
 if TYPE_CHECKING:
     from .mixture import GaussianMixture
@@ -109,10 +109,8 @@ class Location(Likelihood):
             value = torch.as_tensor(scale).detach().clone()
             value = value.to(torch.promote_types(value.dtype, torch.float32))
             if not ((value > 0) & value.isfinite()).all():
-                raise ValueError(
-                    f"{self.symbol} is a standard deviation and must be positive and finite, got "
-                    f"{value.tolist()}."
-                )
+                message = f"must be positive and finite, got {value.tolist()}."
+                raise ValueError(f"{self.symbol} is a standard deviation and {message}")
         self.floor, self.learned = float(floor), learn
         self.attempts = ATTEMPTS if value.isnan().any() else 0
         value = value.clamp(min=self.floor)
@@ -158,13 +156,14 @@ class Location(Likelihood):
 
     def started(self, pred: Tensor, target: Tensor, weight: Tensor | None) -> Any:
         """Estimate a scale given as "auto" from the batch; 1 if `ATTEMPTS` batches had no spread.
-
-        Only an ordinary call in training mode keeps it; in eval mode and inside torch.func, it is
-        the scale of this call. Nothing is read back from a GPU.
+        Only an ordinary call in training mode keeps it; else it is the scale of this call.
         """
         ordinary = self.training and not is_transformed()
         with torch.no_grad():
-            residual, several = residuals(pred, target, weight, ordinary)
+            residual = samples((target - pred).float(), weight)
+            residual = residual.where(residual.isfinite().all(-1, keepdim=True), math.nan)
+            residual = gather(residual) if ordinary else residual
+            several, residual = (~residual[:, 0].isnan()).sum() > 1, residual - residual.nanmean(0)
             found = self.spread(residual if self.raw.ndim else residual.reshape(-1, 1))
             found = torch.where(several & found.isfinite(), found.clamp(min=self.floor), math.nan)
             found = found.to(self.raw.dtype)[... if self.raw.ndim else 0]

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from .batches import one_dimension, outputs_and_labels
 from .likelihoods import Likelihood
 from .priors import Bins
 
@@ -40,16 +41,9 @@ class UVOTE(Likelihood):
         self.prior, self.powers = prior, nn.Buffer(torch.tensor(powers), persistent=False)
 
     def width(self, dims: int) -> int:
-        return 2 * len(self.powers)
+        return one_dimension(2 * len(self.powers), dims)
 
-    def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        target = target[:, None] if target.ndim == 1 else target
-        if pred.ndim != 2 or pred.shape[1] != self.width(1) or target.shape != (len(pred), 1):
-            raise ValueError(
-                f"UVOTE expects pred (N, {self.width(1)}) and target (N, 1), got pred "
-                f"{tuple(pred.shape)} and target {tuple(target.shape)}."
-            )
-        return pred, target
+    as_rows = outputs_and_labels
 
     def weights(self, target: Tensor) -> Tensor:
         """(N, 1) -> (N, H)."""

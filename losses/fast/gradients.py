@@ -27,16 +27,15 @@ NEAR = 32.0  # squared distances, in sigma^2, whose float32 rounding does not ch
 
 def has_gradients(loss: Any) -> bool:
     """Return whether `gradients` supports the loss."""
-    if type(getattr(loss, "likelihood", None)) is not Gaussian or loss.full_nll:
+    if type(getattr(loss, "likelihood", None)) is not Gaussian or loss.likelihood.raw.ndim:
         return False
-    if loss.reduction != "mean":
-        return False
-    if type(loss.prior) is GaussianMixture and loss.prior.means.shape[-1] > 1:
-        return False
-    if getattr(loss.prior, "max_atoms", None) is not None or getattr(loss.prior, "power", 1) == 0:
-        return False
-    known = type(loss.prior) in (Bins, Batch, GaussianMixture)
-    return known and not loss.likelihood.raw.ndim
+    prior = loss.prior
+    known = {
+        Batch: lambda: prior.max_atoms is None,
+        Bins: lambda: prior.power != 0,
+        GaussianMixture: lambda: prior.means.shape[-1] == 1,
+    }.get(type(prior), lambda: False)()
+    return known and not loss.full_nll and loss.reduction == "mean"
 
 
 def are_near(labels: Tensor, sigma: Tensor) -> bool:

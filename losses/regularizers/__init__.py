@@ -10,24 +10,12 @@ Two are no terms: `FDS` changes the features, fds(features (N, F), target (N, 1)
 the backbone and the head; `BSAM` wraps an optimiser.
 """
 
-from .bsam import BSAM
-from .conr import ConR
-from .dist_loss import DistLoss
-from .fds import FDS
-from .ordinal_entropy import OrdinalEntropy
-from .ranksim import RankSim
-from .regularizer import Regularizer
-from .rnc import RnC
-from .srl import SRL
-
-__all__ = [
-    "BSAM",
-    "FDS",
-    "SRL",
-    "ConR",
-    "DistLoss",
-    "OrdinalEntropy",
-    "RankSim",
-    "Regularizer",
-    "RnC",
-]
+from .bsam import BSAM as BSAM
+from .conr import ConR as ConR
+from .dist_loss import DistLoss as DistLoss
+from .fds import FDS as FDS
+from .ordinal_entropy import OrdinalEntropy as OrdinalEntropy
+from .ranksim import RankSim as RankSim
+from .regularizer import Regularizer as Regularizer
+from .rnc import RnC as RnC
+from .srl import SRL as SRL

@@ -27,7 +27,6 @@ class ConR(Regularizer):
     """Contrastive regulariser. The predictions choose the pairs and get no gradient.
 
     Arguments:
-        weight: factor of the term.
         window: w, in units of the labels.
         push: e, how much more distant negatives are pushed.
         temperature: T.

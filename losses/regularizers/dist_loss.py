@@ -32,7 +32,6 @@ class DistLoss(Regularizer):
     """Distance between the distributions of predictions and labels, dimension by dimension.
 
     Arguments:
-        weight: factor of the term.
         bandwidth: of the density, in standard deviations of the labels.
         strength: eps.
 

@@ -25,6 +25,8 @@ from scipy.ndimage import gaussian_filter1d
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..batches import has_ranks
+
 
 class FDS(nn.Module):
     """Smooths features between a backbone and its head, in training only.
@@ -117,7 +119,7 @@ class FDS(nn.Module):
         added = torch.cat([features, features**2, features.new_ones(len(features), 1)], 1)
         added = added if known is None else torch.where(known[:, None], added, 0)
         sums = features.new_zeros(len(self.count), 2 * width + 1).index_add_(0, bins, added)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if has_ranks():
             torch.distributed.all_reduce(sums)
         self.total += sums[:, :width]
         self.square += sums[:, width:-1]

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_gather
+from torch.nn import functional
 
-from ..batches import check_samples, gather
+from ..batches import check_samples, gather, has_ranks
 
 
 class Regularizer(nn.Module):
@@ -66,21 +67,13 @@ class Regularizer(nn.Module):
                 buffer.resize_(state_dict[prefix + name].shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def extra_repr(self) -> str:
-        plain = {k: v for k, v in vars(self).items() if isinstance(v, float | int | str)}
-        return ", ".join(f"{k}={v}" for k, v in plain.items() if k != "training")
-
 
 def join(local: Tensor) -> Tensor:
     """(n, F) of every rank -> (sum of n, F) in rank order, with gradient; n may differ."""
-    everything = gather(local.detach())
-    if len(everything) == len(local) or not local.requires_grad:
-        return local if len(everything) == len(local) else everything
+    if not has_ranks():
+        return local
     sizes = gather(torch.tensor([[len(local)]], device=local.device))[:, 0].tolist()
-    padded = local.new_zeros(max(sizes), local.shape[1]).index_copy(
-        0, torch.arange(len(local), device=local.device), local
-    )
-    shards = all_gather(padded)
+    shards = all_gather(functional.pad(local, (0, 0, 0, max(sizes) - len(local))))
     return torch.cat([shard[:n] for shard, n in zip(shards, sizes, strict=True)])
 
 

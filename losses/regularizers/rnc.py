@@ -23,9 +23,7 @@ from .regularizer import Regularizer, label_distance
 class RnC(Regularizer):
     """Rank-N-Contrast. Depends on the labels only through the order of their distances.
 
-    Arguments:
-        weight: factor of the term.
-        temperature: T.
+    temperature: T.
 
     Example:
         rnc = RnC()

@@ -30,7 +30,6 @@ class SRL(Regularizer):
     """Surrogate-driven representation learning, for labels of one dimension.
 
     Arguments:
-        weight: factor of the term.
         contrast, envelope, homogeneity: factors of the three parts.
         temperature: T.
         points: number of random points.

@@ -125,13 +125,14 @@ def definition(loss: BalancedLoss, pred: Tensor, target: Tensor, weight=None) ->
 def evaluate(
     loss: torch.nn.Module, pred: Tensor, target: Tensor, *weight, call: Callable | None = None
 ) -> list[Tensor]:
-    """Return [value, gradient to pred, gradient to the scale if it is learned].
+    """Return [value, gradient to pred, to the scale if it is learned, to a weight that needs one].
 
     call: computes the value instead of the loss itself.
     """
     pred = pred.detach().clone().requires_grad_()
     value = (loss if call is None else call)(pred, target, *weight)
-    slopes = torch.autograd.grad(value, [pred, *loss.parameters()], allow_unused=True)
+    leaves = [pred, *loss.parameters(), *(w for w in weight if w is not None and w.requires_grad)]
+    slopes = torch.autograd.grad(value, leaves, allow_unused=True)
     return [value.detach(), *slopes]
 
 

@@ -20,21 +20,18 @@ from tests.losses.pairs import D64, EDGES, assert_close, batch, evaluate, genera
 
 
 def test_bins_fit_counts_labels():
-    prior = Bins.fit([0.5, 0.6, 2.5, 0.7], edges=[0, 1, 2, 3])
+    labels, edges, triangle = [0.5, 0.6, 2.5, 0.7], [0, 1, 2, 3], {"kernel": "triang", "size": 3}
+    prior = Bins.fit(labels, edges)
     assert prior.centers.tolist() == [0.5, 2.5]  # a bin without a label is no atom
     assert prior.weights.tolist() == [0.75, 0.25]
     # LDS: counts (3, 0, 1) by the kernel (1/2, 1, 1/2) of peak one, zeros beyond the ends
-    smoothed = Bins.fit(
-        [0.5, 0.6, 2.5, 0.7], [0, 1, 2, 3], smoothing={"kernel": "triang", "size": 3}
-    )
+    smoothed = Bins.fit(labels, edges, triangle)
     assert smoothed.weights.tolist() == pytest.approx([3 / 6, 2 / 6, 1 / 6])
     # in whole numbers (1, 0, 2, 0) become (1, 1, 2, 1), as 1/2 + 2/2 is rounded down
-    whole = {"kernel": "triang", "size": 3, "whole": True}
-    rounded = Bins.fit([0.5, 2.5, 2.6], [0, 1, 2, 3, 4], smoothing=whole)
+    rounded = Bins.fit([0.5, 2.5, 2.6], [*edges, 4], {**triangle, "whole": True})
     assert rounded.weights.tolist() == pytest.approx([1 / 5, 1 / 5, 2 / 5, 1 / 5])
     # empty bins below are filled, and take no part in the smoothing: (., 2, 1) -> (2.5, 2.5, 2)
-    triangle = {"kernel": "triang", "size": 3}
-    filled = Bins.fit([1.5, 1.6, 2.5], [0, 1, 2, 3], triangle, fill_below=True)
+    filled = Bins.fit([1.5, 1.6, 2.5], edges, triangle, fill_below=True)
     assert filled.weights.tolist() == pytest.approx([2.5 / 7, 2.5 / 7, 2 / 7])
 
 
@@ -68,29 +65,32 @@ def test_fractional_sample_weights():
 UNEVEN = [0.0, 1, 2, 4, 10]
 
 
-@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
-def test_power_tempers_densities(power):
-    """Labels uniform on 0..10 stay so at any power."""
-    prior = Bins.fit(np.linspace(0.005, 9.995, 1000), UNEVEN, power=power)
-    assert prior.weights.tolist() == pytest.approx([0.1, 0.1, 0.2, 0.6])
+@pytest.mark.parametrize(
+    "options", [{"power": 0.0}, {"power": 0.5}, {}, {"smoothing": {"padding": "reflect"}}]
+)
+def test_powers_and_smoothing_are_of_densities(options):
+    """Labels uniform on 0..10 stay so."""
+    prior = Bins.fit(np.linspace(0.005, 9.995, 1000), UNEVEN, **options)
+    assert prior.weights.tolist() == pytest.approx([0.1, 0.1, 0.2, 0.6], rel=1e-6)
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0])
-@pytest.mark.parametrize("over", ["fit", "centers", "batch"])
-def test_a_histogram_balances_labels_not_bins(power, over):
+UNIFORM = torch.linspace(0.005, 9.995, 1000, dtype=D64)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        *(Bins.fit(UNIFORM.numpy(), UNEVEN, power=power) for power in (0.5, 1.0)),
+        *(Bins(UNIFORM, torch.ones(1000, dtype=D64), power=power) for power in (0.5, 1.0)),
+        Batch(),
+    ],
+)
+def test_a_histogram_balances_labels_not_bins(prior):
     """The best logits for uniform labels are uniform over labels, and so is their median."""
-    labels = torch.linspace(0.005, 9.995, 1000, dtype=D64)
-    if over == "batch" and power < 1:
-        return
-    priors = {
-        "fit": lambda: Bins.fit(labels.numpy(), UNEVEN, power=power),
-        "centers": lambda: Bins(labels, torch.ones(1000, dtype=D64), power=power),
-        "batch": Batch,
-    }
     likelihood = Histogram(torch.tensor(UNEVEN, dtype=D64))
-    loss = BalancedLoss(likelihood, priors[over]())
+    loss = BalancedLoss(likelihood, prior)
     logits = torch.tensor([0.1, 0.1, 0.2, 0.6], dtype=D64).log().expand(1000, 4)
-    slope = evaluate(loss, logits, labels[:, None])[1].sum(0)
+    slope = evaluate(loss, logits, UNIFORM[:, None])[1].sum(0)
     assert_close(slope, torch.zeros_like(slope), 1e-7)  # the weights of counts are float32
     assert likelihood.decode(logits[:1]).item() == pytest.approx(5.0)
 
@@ -110,11 +110,6 @@ def test_a_label_has_the_probability_of_its_own_bin():
     prior = Bins.fit([0.5, 3.0, 5.0, 6, 7], UNEVEN)
     at = prior.log_prob(torch.tensor([[4.5], [2.1], [3.9], [0.2]])).exp()  # 4.5 is nearest to 3
     assert at.tolist() == pytest.approx([0.6, 0.2, 0.2, 0.2])
-
-
-def test_smoothing_of_uneven_bins_is_of_densities():
-    prior = Bins.fit(np.linspace(0.005, 9.995, 1000), UNEVEN, smoothing={"padding": "reflect"})
-    assert prior.weights.tolist() == pytest.approx([0.1, 0.1, 0.2, 0.6], rel=1e-6)
 
 
 @pytest.mark.parametrize("count", [20, 5000])

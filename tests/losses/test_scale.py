@@ -5,23 +5,23 @@ import io
 import pytest
 import torch
 
-from losses import BMC, GAI, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
-from tests.losses.pairs import mixture
+from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
 
 LEARN = {Gaussian: "learn_sigma", Laplace: "learn_scale", Huber: "learn_scale"}
 
 
-def test_checkpoint_round_trip_of_a_learned_sigma():
-    loss, file = GAI(mixture(3, torch.float32), [0.5, 1.0, 2.0], learn_sigma=True), io.BytesIO()
+def test_checkpoint_round_trip_of_a_learned_sigma_and_a_queue():
+    loss, file = BMC([0.5, 1.0, 2.0], learn_sigma=True, queue=6), io.BytesIO()
     optimiser = torch.optim.SGD(loss.parameters(), lr=0.01)
     pred, target = torch.randn(2, 9, 3)
     loss(pred, target).backward()
     optimiser.step()
     torch.save(loss.state_dict(), file)
     file.seek(0)
-    other = GAI(mixture(3, torch.float32), [1.0, 1.0, 1.0], learn_sigma=True)
+    other = BMC([1.0, 1.0, 1.0], learn_sigma=True, queue=6)
     other.load_state_dict(torch.load(file, weights_only=True))
-    assert other.likelihood.sigma.tolist() == loss.likelihood.sigma.tolist()
+    assert other.likelihood.sigma.tolist() == loss.likelihood.sigma.tolist() != [0.5, 1.0, 2.0]
+    assert other.prior.earlier.tolist() == target[:6].tolist()
     assert torch.equal(other(pred, target), loss(pred, target))
 
 

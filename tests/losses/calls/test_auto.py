@@ -40,9 +40,9 @@ def spread(kind: type, pred: torch.Tensor, target: torch.Tensor) -> float:
     return SPREADS[kind]((target - pred).numpy().astype(np.float64))
 
 
-def make(kind: type, prior, learn: bool = False) -> BalancedLoss:
+def make(kind: type, learn: bool = False) -> BalancedLoss:
     option = "learn_sigma" if kind is Gaussian else "learn_scale"
-    return BalancedLoss(kind("auto", **{option: learn}), prior)
+    return BalancedLoss(kind("auto", **{option: learn}), Batch())
 
 
 def scale(loss: BalancedLoss) -> torch.Tensor:
@@ -52,71 +52,51 @@ def scale(loss: BalancedLoss) -> torch.Tensor:
 
 @both
 @kinds
-def test_starts_from_the_first_batch(kind, learn):
-    """The offset of an untrained head is no noise: 10, not 42."""
-    loss = make(kind, Batch(), learn)
+@pytest.mark.parametrize("bad", [None, math.nan, math.inf, "no weight"])
+def test_starts_from_the_first_batch(kind, learn, bad):
+    """The offset of an untrained head is no noise: 10, not 42. Samples that are not finite or have
+    no weight do not count; other weights do not matter."""
+    loss, (pred, target) = make(kind, learn), samples(403)
     assert scale(loss).isnan()
-    pred, target = samples()
-    loss(pred, target)
-    expected = spread(kind, pred, target)
+    expected = spread(kind, *(x if bad is None else x[2:] for x in (pred, target)))
     assert 8 < expected < 12
-    assert scale(loss).item() == pytest.approx(expected, rel=CLOSE)
-    loss(100 * pred, target)
-    assert scale(loss).item() == pytest.approx(expected, rel=CLOSE)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, "no weight"])
-@kinds
-def test_excluded_samples(kind, bad):
-    """Samples that are not finite or have no weight do not count; other weights do not matter."""
-    loss, (pred, target) = make(kind, Flat()), samples(403)
-    broken, weight = pred.clone(), torch.linspace(0.1, 1, 403)
-    broken[[7, 300]] = 1e4 if bad == "no weight" else bad
+    given, weight = pred.clone(), torch.linspace(0.1, 1, 403)
+    if bad is not None:
+        given[:2] = 1e4 if bad == "no weight" else bad
     if bad == "no weight":
-        weight[[7, 300]] = 0
-    loss(broken, target, weight)
-    some = torch.ones(403, dtype=torch.bool)
-    some[[7, 300]] = False
-    assert scale(loss).item() == pytest.approx(spread(kind, pred[some], target[some]), rel=CLOSE)
+        weight[:2] = 0
+    for pred in (given, 100 * given):
+        loss(pred, target, weight)
+        assert scale(loss).item() == pytest.approx(expected, rel=CLOSE)
 
 
 @kinds
-def test_one_per_dimension(kind):
-    loss = BalancedLoss(kind(["auto"] * 3), Batch())
-    pred, target = samples(401, 3)
+def test_dimensions(kind):
+    """One scale per dimension, or one for all, where each dimension has its offset."""
+    each, loss, (pred, target) = (
+        BalancedLoss(kind(["auto"] * 3), Batch()),
+        BMC("auto"),
+        samples(401, 3),
+    )
     target = target * torch.tensor([1.0, 10.0, 0.1]) + torch.tensor([0.0, 500.0, -3.0])
+    each(pred, target)
     loss(pred, target)
     columns = zip(pred.split(1, 1), target.split(1, 1), strict=True)
-    expected = [spread(kind, p, t) for p, t in columns]
-    assert scale(loss).tolist() == pytest.approx(expected, rel=CLOSE)
-
-
-def test_one_for_all_dimensions():
-    """Each dimension has its offset."""
-    loss, (pred, target) = BMC("auto"), samples(401, 3)
-    target = target + torch.tensor([0.0, 500.0, -3.0])
-    loss(pred, target)
+    assert scale(each).tolist() == pytest.approx([spread(kind, *c) for c in columns], rel=CLOSE)
     expected = (target - pred).var(0, correction=0).mean().sqrt().item()
     assert scale(loss).item() == pytest.approx(expected, rel=CLOSE)
-
-
-def test_a_perfect_batch_gives_the_floor():
-    likelihood, y = Gaussian("auto", floor=0.05), torch.randn(8, 1)
-    BalancedLoss(likelihood, Flat())(y, y)
-    assert likelihood.value.item() == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 @kinds
 def test_evaluation_uses_the_batch_and_changes_no_state(kind, compiled):
     torch.compiler.reset()
-    loss, (pred, target) = make(kind, Batch(), True).eval(), samples(41, seed=1)
+    loss, (pred, target) = make(kind, True).eval(), samples(41, seed=1)
     call = torch.compile(loss, backend="aot_eager", fullgraph=True) if compiled else loss
     value, _, to_scale = evaluate(loss, pred, target, call=call)
     fixed = BalancedLoss(kind(spread(kind, pred, target)), Batch())
     # 1e-3: Huber's constant, squared; 1e-5: float32
-    close = 1e-3 if kind is Huber else 1e-5
-    assert_close(value, fixed(pred, target), close)
+    assert_close(value, fixed(pred, target), 1e-3 if kind is Huber else 1e-5)
     assert to_scale == 0  # the scale of the batch is not the parameter
     with pytest.warns(match="A batch of one label"):
         loss(pred[:1], target[:1])
@@ -125,27 +105,25 @@ def test_evaluation_uses_the_batch_and_changes_no_state(kind, compiled):
     assert scale(loss).item() == pytest.approx(spread(kind, *samples(seed=2)), rel=CLOSE)
 
 
-def test_a_batch_without_a_spread_is_skipped():
-    """One sample has no spread; the next batch starts sigma, and after a few it is 1."""
-    loss, (pred, target) = BalancedLoss(Gaussian("auto"), Flat()), samples()
-    assert loss(pred[:1], target[:1]).isfinite()
-    assert scale(loss).isnan()
-    loss(pred, target)
-    assert scale(loss).item() == pytest.approx(spread(Gaussian, pred, target), rel=CLOSE)
-    loss = BalancedLoss(Gaussian("auto"), Flat())
-    for _ in range(ATTEMPTS):
-        assert loss(pred[:1], target[:1]).isfinite()
-    assert scale(loss).item() == 1.0
-    loss(pred, target)
-    assert scale(loss).item() == 1.0
-
-
-def test_the_value_is_never_nan():
+def test_batches_without_a_spread():
+    """One sample has none; the next batch starts sigma, after a few it is 1. A perfect batch gives
+    the floor, and the value in use is never NaN."""
+    (pred, target), sigmas = samples(), {2: spread(Gaussian, *samples()), ATTEMPTS: 1.0}
+    for skipped, expected in sigmas.items():
+        loss = BalancedLoss(Gaussian("auto"), Flat())
+        for _ in range(skipped):
+            assert scale(loss).isnan()
+            assert loss(pred[:1], target[:1]).isfinite()
+        loss(pred, target)
+        assert scale(loss).item() == pytest.approx(expected, rel=CLOSE)
+    loss = BalancedLoss(Gaussian("auto", floor=0.05), Flat())
+    loss(target, target)
+    assert loss.sigma.item() == pytest.approx(0.05)
     loss = BalancedLoss(Gaussian("auto", learn_sigma=True), Flat())
-    assert loss.likelihood.value.isfinite()
-    for pred in (math.nan, math.inf, 3e38):  # the last one's square is infinite
-        loss(torch.full((4, 1), pred), torch.zeros(4, 1))
-        assert loss.likelihood.value.isfinite()
+    for bad in (math.nan, math.inf, 3e38):  # the last one's square is infinite
+        assert loss.sigma.isfinite()
+        loss(torch.full((4, 1), bad), torch.zeros(4, 1))
+    assert loss.sigma.isfinite()
 
 
 @pytest.mark.parametrize("sigma", ["auto", 5.0])
@@ -162,7 +140,7 @@ def test_the_state_dict_decides(learn, sigma):
     assert scale(loss).item() == 2.0
     loss.load_state_dict(BMC("auto", learn_sigma=learn).state_dict())
     assert scale(loss).isnan()
-    assert loss.likelihood.value.item() == 1.0
+    assert loss.sigma.item() == 1.0
     loss(*plus_minus(3.0))
     assert scale(loss).item() == 3.0
 
@@ -170,7 +148,7 @@ def test_the_state_dict_decides(learn, sigma):
 @kinds
 def test_compile(kind):
     torch.compiler.reset()
-    loss, plain = make(kind, Batch(), True), make(kind, Batch(), True)
+    loss, plain = make(kind, True), make(kind, True)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     for seed in range(ATTEMPTS + 2):
         given = samples(40, seed=seed)
@@ -182,33 +160,24 @@ def test_compile(kind):
 @both
 @kinds
 def test_torch_func(kind, learn):
-    """It changes no state: each batch has its scale until a plain call has set one."""
-    loss = make(kind, Batch(), learn)
-    batches = [samples(40, seed=seed) for seed in range(3)]
+    """It changes no state: each batch has its scale until a plain call has set one. Stacked losses
+    have a scale each."""
+    losses, batches = [make(kind, learn) for _ in range(3)], [samples(40, seed=k) for k in range(3)]
     preds, targets = (torch.stack(part) for part in zip(*batches, strict=True))
-    values, slopes = vmap(loss)(preds, targets), vmap(grad(loss))(preds, targets)
+    values, slopes = vmap(losses[0])(preds, targets), vmap(grad(losses[0]))(preds, targets)
     for k, batch in enumerate(batches):
         # 1e-5: float32 in another order
-        assert_close([values[k], slopes[k]], evaluate(make(kind, Batch()), *batch), 1e-5)
-    assert scale(loss).isnan()
-    loss(*batches[0])
-    started = scale(loss).item()
-    torch.testing.assert_close(vmap(loss)(preds, targets)[1], loss(*batches[1]))
-    assert scale(loss).item() == started
-
-
-def test_runs_at_once():
-    """Stacked losses with a scale each, one of which has not started."""
-    losses = [BMC("auto", learn_sigma=True) for _ in range(3)]
-    batches = [samples(40, seed=seed) for seed in range(3)]
+        assert_close([values[k], slopes[k]], evaluate(make(kind), *batch), 1e-5)
+    assert scale(losses[0]).isnan()
     for loss, batch in list(zip(losses, batches, strict=True))[:2]:
         loss(*batch)
-    preds, targets = (torch.stack(part) for part in zip(*batches, strict=True))
-    parameters, buffers = stack_module_state(losses)
+    started = scale(losses[0]).item()
+    assert_close(vmap(losses[0])(preds, targets)[1], losses[0](*batches[1]), 1e-5)
+    assert scale(losses[0]).item() == started
 
     def one(parameters, buffers, pred, target):
         return functional_call(losses[2], (parameters, buffers), (pred, target))
 
-    values = vmap(one)(parameters, buffers, preds, targets)
-    expected = torch.stack([loss(*batch) for loss, batch in zip(losses, batches, strict=True)])
-    assert_close(values, expected, 1e-5)  # float32 in another order
+    values = vmap(one)(*stack_module_state(losses), preds, targets)  # the last has not started
+    expected = [loss(*batch) for loss, batch in zip(losses, batches, strict=True)]
+    assert_close(values, torch.stack(expected), 1e-5)

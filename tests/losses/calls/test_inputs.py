@@ -29,6 +29,8 @@ from losses.reweight import bin_weights, histogram, lds_kernel
 from tests.losses.pairs import mixture
 
 BINS = Bins([0.0, 1.0], [1.0, 1.0])
+LINE, PLANE = mixture(1, torch.float32), mixture(2, torch.float32)
+ONE = [1.0], [[0.0]], [[[1.0]]]  # a mixture
 LOCATIONS = (Gaussian, Laplace, Huber)
 NAN = math.nan
 
@@ -42,7 +44,7 @@ def call(likelihood, prior, dims: int = 1, width: int | None = None):
     return lambda: BalancedLoss(likelihood, prior)(zeros(4, width or dims), zeros(4, dims))
 
 
-CONSTRUCTED = [  # what is built, the message
+BUILT = [  # what is built, the message
     (lambda: Gaussian("automatic"), "sigma must be a positive number or \"auto\", got 'automatic'"),
     (lambda: Gaussian([1.0, "auto"]), r'sigma must be a positive number or "auto", got \[1.0'),
     (lambda: BMC(sigma=None), 'sigma must be a positive number or "auto", got None'),
@@ -50,30 +52,17 @@ CONSTRUCTED = [  # what is built, the message
     (lambda: Gaussian(1.0, floor=0), "The floor of sigma must be positive, got 0"),
     (lambda: Huber(1.0, delta=0), "delta is a number of scales and must be positive, got 0"),
     (lambda: BMC(strength=-1), "strength must be a finite number >= 0"),
-    (lambda: BMC(strength=NAN), "strength must be a finite number >= 0"),
     (lambda: BMC(strength=math.inf), "strength must be a finite number >= 0"),
     (lambda: Batch(queue=-1), "Expected queue >= 0 and max_atoms >= 2 or None, got -1 and None"),
     (lambda: Batch(max_atoms=1), "max_atoms >= 2"),
     (lambda: BalancedLoss(Gaussian(), Flat(), full_nll=True), "use another prior than Flat"),
     (lambda: Classes([1.0, 0.0]), "A class without training samples has no prior"),
-    (
-        lambda: GaussianMixture([1.0, 1.0], [[0.0], [1.0]], [[[1.0]]]),
-        r"got +\(2,\), \(2, 1\), \(1, 1, 1\)",
-    ),
-    (
-        lambda: GaussianMixture([1.0], [[0.0]], [[[-1.0]]]),
-        "every covariance positive definite; its smallest eigenvalue is -1",
-    ),
+    (lambda: GaussianMixture(*ONE[:2], [[[1.0]]] * 2), r"got +\(1,\), \(1, 1\), \(2, 1, 1\)"),
+    (lambda: GaussianMixture(*ONE[:2], [[[-1.0]]]), "definite; its smallest eigenvalue is -1"),
     (lambda: GaussianMixture([1.0], [[NAN]], [[[1.0]]]), "the means must be finite"),
-    (
-        lambda: GaussianMixture.fit([0.0, 1.0], 3),
-        r"at least 3 finite labels of shape \(N, D\), got \(2, 1\)",
-    ),
+    (lambda: GaussianMixture.fit([0.0, 1.0], 3), r"at least 3 finite .* \(N, D\), got \(2, 1\)"),
     (lambda: GaussianMixture.fit([0.0, NAN, 1.0], 1), "finite labels"),
-    (
-        lambda: Bins([0.0, 1.0, 2.0], [1.0, 1.0]),
-        r"finite centers \(K,\), weights \(K,\) and widths \(K,\) > 0, got \(3,\), \(2,\)",
-    ),
+    (lambda: Bins([0.0, 1.0, 2.0], [1.0, 1.0]), r"widths \(K,\) > 0, got \(3,\), \(2,\)"),
     (lambda: Bins([0.0, math.inf], [1.0, 1.0]), "finite centers"),
     (lambda: Histogram([0.0, 1, 2]).width(2), "one-dimensional labels, got 2 dimensions"),
     (lambda: Histogram([0.0, 2, 1]), "at least three increasing numbers"),
@@ -84,57 +73,42 @@ CONSTRUCTED = [  # what is built, the message
     (lambda: histogram([NAN], [0, 1]), "expected finite labels"),
     (lambda: lds_kernel(size=4), "odd size, got 4"),
     (lambda: lds_kernel("box"), "kernel is one of gaussian, triang, laplace, got 'box'"),
-    (
-        lambda: bin_weights(np.ones(3, dtype=int), "log"),
-        "scheme is inverse or sqrt_inverse, got 'log'",
+    (lambda: bin_weights(np.ones(3, int), "log"), "scheme is inverse or sqrt_inverse, got 'log'"),
+    (lambda: bin_weights(np.zeros(3, int)), "the counts must sum to a positive number"),
+    (lambda: WeightedLoss("rmse"), "error is one of mse, l1, huber, focal_mse, focal_l1, got 'rm"),
+    *(
+        (lambda kind=kind, sigma=sigma: kind(sigma), "a standard deviation and must be positive")
+        for kind in LOCATIONS
+        for sigma in (0.0, -1.0, NAN, math.inf, [1.0, 0.0])
     ),
-    (lambda: bin_weights(np.zeros(3, dtype=int)), "the counts must sum to a positive number"),
-    (
-        lambda: WeightedLoss("rmse"),
-        "error is one of mse, l1, huber, focal_mse, focal_l1, got 'rmse'",
+    *(
+        (lambda make=make, weights=weights: make(weights), f"{name} weights must be .* sum to a")
+        for weights in ([0.0, 0.0], [2.0, -1.0], [NAN, 1.0], [math.inf, 1.0])
+        for name, make in {
+            "mixture": lambda w: GaussianMixture(w, [[0.0], [1.0]], [[[1.0]], [[1.0]]]),
+            "bin": lambda w: Bins([0.0, 1.0], w),
+            "class": Classes,
+            "sample": lambda w: GaussianMixture.fit([0.0, 1.0], 1, sample_weight=w),
+        }.items()
     ),
-]
-SIGMAS = [0.0, -1.0, NAN, math.inf, [1.0, 0.0], [1.0, -2.0]]
-SCALES = [
-    (lambda kind=kind, sigma=sigma: kind(sigma), "a standard deviation and must be positive")
-    for kind in LOCATIONS
-    for sigma in SIGMAS
-]
-WEIGHTS = [
-    (lambda make=make, weights=weights: make(weights), f"{name} weights must be .* sum to a pos")
-    for weights in ([0.0, 0.0], [1.0, -1.0], [NAN, 1.0], [math.inf, 1.0], [-1.0, -1.0])
-    for name, make in {
-        "mixture": lambda w: GaussianMixture(w, [[0.0], [1.0]], [[[1.0]], [[1.0]]]),
-        "bin": lambda w: Bins([0.0, 1.0], w),
-        "class": Classes,
-        "sample": lambda w: GaussianMixture.fit([0.0, 1.0], 1, sample_weight=w),
-    }.items()
 ]
 CALLS = [  # the call, the message
-    (
-        call(Laplace(), mixture(2, torch.float32)),
-        "the mixture has 2 dimensions, the labels have 1; fit it on labels of the same",
+    *(
+        (
+            call(kind(), PLANE),
+            "the mixture has 2 dimensions, the labels have 1; fit it on labels of",
+        )
+        for kind in (Gaussian, Laplace)
     ),
-    (call(Gaussian(), mixture(2, torch.float32)), "the mixture has 2 dimensions"),
-    (
-        call(Huber(), mixture(1, torch.float32)),
-        "GaussianMixture has no closed form for a Huber likelihood; use Bins or Batch",
-    ),
-    (
-        call(Laplace(), mixture(2, torch.float32), 2),
-        "closed form for a Laplace likelihood only in one dimension, got 2; use Batch",
-    ),
+    (call(Huber(), LINE), "no closed form for a Huber likelihood; use Bins or Batch"),
+    (call(Laplace(), PLANE, 2), "a Laplace likelihood only in one dimension, got 2; use Batch"),
     (call(Categorical(3), BINS, 1, 3), "Categorical cannot be averaged over label values"),
-    (
-        call(Gaussian(), Classes([1.0, 2.0])),
-        "Class frequencies do not apply to a Gaussian likelihood",
-    ),
+    (call(Gaussian(), Classes([1.0, 2.0])), "Class frequencies do not apply to a Gaussian likel"),
     (
         call(Categorical(3), Flat(), 1, 2),
         r"Categorical expects pred \(N, 3\) and target \(N, 1\), got \(4, 2\)",
     ),
     (call(Histogram([0.0, 1, 2]), Flat(), 1, 3), r"Histogram expects pred \(N, 2\)"),
-    (call(Histogram([0.0, 1, 2]), Flat(), 2), "one-dimensional labels, got 2 dimensions"),
     (call(Categorical(3), Flat(), 2, 3), "one-dimensional labels, got 2 dimensions"),
     (call(Heteroscedastic(Gaussian()), Flat(), 2), r"Heteroscedastic expects pred \(N, 4\)"),
     (call(Categorical(3), Classes([1.0, 1.0]), 1, 3), "Expected 3 class weights, got 2"),
@@ -152,8 +126,6 @@ CALLS = [  # the call, the message
         for sigma in ([1.0, 2.0], [1.0])
     ),
 ]
-
-
 TYPES = [
     (lambda: BNI(torch.zeros(9)), r"BNI expects a Bins, got Tensor; use Bins.fit\(labels, ...\)"),
     (lambda: GAI(np.zeros(9)), "GAI expects a GaussianMixture, got ndarray; use GaussianMixture.f"),
@@ -164,7 +136,7 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("called", "message"), [*CONSTRUCTED, *SCALES, *WEIGHTS, *CALLS, *TYPES])
+@pytest.mark.parametrize(("called", "message"), [*BUILT, *CALLS, *TYPES])
 def test_bad_input_is_refused(called, message):
     with pytest.raises(TypeError if (called, message) in TYPES else ValueError, match=message):
         called()
@@ -222,3 +194,12 @@ def test_input_that_is_accepted():
     large = torch.full((4, 1), 3e38)  # their sum is not finite
     BalancedLoss(Laplace(1.0), Flat())(large.clone(), large)
     assert torch.isfinite(BNI(BINS)(zeros(4, 1), zeros(4, 1)))
+
+
+def test_a_prior_does_not_share_memory_with_what_it_was_made_of():
+    centers, means, covariances = torch.arange(3.0), torch.zeros(1, 1), torch.ones(1, 1, 1)
+    bins, mix = Bins(centers, torch.ones(3)), GaussianMixture(torch.ones(1), means, covariances)
+    for given in (centers, means, covariances):
+        given.fill_(9)
+    assert bins.centers.tolist() == [0, 1, 2]
+    assert (mix.means.item(), mix.covariances.item()) == (0, 1)

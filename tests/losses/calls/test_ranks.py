@@ -121,26 +121,16 @@ def ranks(tmp_path_factory) -> list[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("split", SPLITS)
-def test_with_the_function_of_the_page_it_is_the_joined_batch(ranks, split, name):
-    assert_close(ranks[0][f"{split} {name} page"], results(name, slice(None)), CLOSE)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_without_it_every_rank_has_the_same_weight(ranks, name):
-    """5 and 5: the joined batch. 8 and 2: a sample of the second rank counts four times."""
-    whole = results(name, slice(None))
-    assert_close(ranks[0][f"5 and 5 {name} alone"], whole, CLOSE)
+def test_ranks_are_one_process_with_the_joined_batch(ranks, name):
+    """With the function of the page always; without it every rank has the same weight: in 8 and 2,
+    a sample of the second rank counts four times. A validation on one rank waits for no other."""
+    whole, made = results(name, slice(None)), ranks[0]
+    for kind in (*(f"{split} {name} page" for split in SPLITS), f"5 and 5 {name} alone"):
+        assert_close(made[kind], whole, CLOSE)
     counted = results(name, slice(None), weight=torch.tensor([1.0] * 8 + [4.0] * 2, dtype=D64))
-    assert_close(ranks[0][f"8 and 2 {name} alone"], counted, CLOSE)
+    assert_close(made[f"8 and 2 {name} alone"], counted, CLOSE)
     assert (counted - whole).abs().max() > 0.01 * whole.abs().max()
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_validation_on_one_rank_waits_for_no_other(ranks, name):
-    torch.testing.assert_close(
-        ranks[0][f"{name} validation"], LOSSES[name]()(*samples(name)).detach()
-    )
+    assert_close(made[f"{name} validation"], LOSSES[name]()(*samples(name)).detach(), CLOSE)
 
 
 def test_labels_and_automatic_scales_are_of_all_ranks(ranks):

@@ -3,13 +3,14 @@
 import math
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from losses import BMC, BNI, BalancedLoss, Bins, Gaussian, GaussianMixture, Laplace
+from losses import BMC, BalancedLoss, Bins, Gaussian, GaussianMixture, Laplace
 from losses.balanced import SMALL
 from losses.fast import table
 from tests.losses.pairs import (
@@ -27,10 +28,9 @@ MANY = 16 * SMALL
 PROMISE = 1e-5  # of the largest gradient, of the value (or one) and of sigma's gradient
 
 
-def gaussians(means, deviations, weights=None):
+def gaussians(means, deviations):
     means, deviations = (torch.tensor(t, dtype=D64) for t in (means, deviations))
-    weights = torch.ones_like(means) if weights is None else torch.tensor(weights, dtype=D64)
-    return GaussianMixture(weights, means[:, None], deviations[:, None, None] ** 2)
+    return GaussianMixture(torch.ones_like(means), means[:, None], deviations[:, None, None] ** 2)
 
 
 def bins(low, high, count):
@@ -38,33 +38,18 @@ def bins(low, high, count):
     return Bins(centers, torch.arange(1, count + 1, dtype=D64))
 
 
-# name: prior, sigma, range of the predictions
+# name: prior, sigma, range of the predictions; test_random_search has many others
 CASES = {
-    "16 components": (
-        gaussians(torch.linspace(0, 10, 16).tolist(), torch.linspace(0.2, 1.5, 16).tolist()),
-        1.0,
-        (0.5, 10),
-    ),
+    "16 components": (gaussians(np.linspace(0, 10, 16), np.linspace(0.2, 1.5, 16)), 1.0, (0.5, 10)),
     "wide": (gaussians([0.0, 5, 40], [30.0, 50, 80]), 2.0, (-100, 100)),
-    "narrow": (gaussians([0.0, 1, 2], [0.02, 0.05, 0.01]), 0.05, (-1, 3)),
-    "far apart": (gaussians([-50.0, 0, 60], [1.0, 0.5, 2]), 1.0, (-80, 80)),
-    "rare component": (gaussians([0.0, 8, 9], [1.0, 1, 1], [1.0, 1e-9, 1e-6]), 0.5, (-5, 15)),
-    "a spike": (gaussians([40.0, 0], [15.0, 0.001], [0.7, 0.3]), 0.02, (0, 100)),
-    "a spike among many": (
-        gaussians([*range(0, 80, 5), 17.3], [5.0] * 16 + [0.01]),
-        0.3,
-        (0, 80),
-    ),
+    "a spike": (gaussians([40.0, 0], [15.0, 0.001]), 0.02, (0, 100)),
     "100 bins": (bins(0.05, 9.95, 100), 1.0, (0.5, 10)),
     "narrow bins": (bins(0, 3, 16), 0.2, (-0.2, 3.2)),
     "few bins far apart": (bins(0, 100, 4), 1.0, (-20, 120)),
-    "bins on the nodes": (bins(0, 128, 129), 0.1, (0, 128)),
-    "one gap": (Bins([*range(20), *range(60, 80)], [1.0] * 40), 2.0, (-5, 85)),
     "predictions far outside": (bins(0, 10, 12), 1.0, (-1000, 1000)),
     "too many peaks": (bins(0, 1000, 300), 0.1, (0, 1000)),
     "bins at 1e6": (bins(1e6 + 0.7, 1e6 + 15, 12), 1.5, (1e6 - 2, 1e6 + 18)),
     "mixture at 1e6": (gaussians([1e6 + 0.7, 1e6 + 9.1], [0.6, 2.0]), 1.5, (1e6 - 2, 1e6 + 18)),
-    "equal predictions": (bins(0, 5, 6), 1.0, (2.5, 2.5)),
 }
 
 
@@ -75,8 +60,8 @@ def spread(low: float, high: float, count: int = MANY, seed: int = 0) -> Tensor:
     return pred
 
 
-def check(loss: BalancedLoss, pred: Tensor, target: Tensor | None = None) -> None:
-    off = compare(loss, (pred, pred + 0.3 if target is None else target, None))
+def check(loss: BalancedLoss, pred: Tensor, target: Tensor) -> None:
+    off = compare(loss, (pred, target, None))
     assert max(off.values()) <= PROMISE, off
 
 
@@ -93,17 +78,8 @@ def table_of(case: str, most: int = 1 << 20) -> table.Table | None:
 def test_a_table_equals_the_exact_sum(case):
     prior, sigma, (low, high) = CASES[case]
     loss = BalancedLoss(Gaussian(torch.tensor(sigma, dtype=D64), learn_sigma=True), prior)
-    check(loss, spread(low, high))
-
-
-@pytest.mark.parametrize("at", [1e9, -1e5, 40.0])
-def test_outliers_do_not_change_the_others(at):
-    loss = BNI(bins(0, 10, 101), torch.tensor(0.5, dtype=D64), True)
-    pred, target = spread(0, 10), spread(0, 10, seed=1)
-    pred[77] = at
-    if abs(at) > 100:  # otherwise its gradient would be the largest of all
-        target[77] = at
-    check(loss, pred, target)
+    pred = spread(low, high)
+    check(loss, pred, pred + 0.3)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -178,7 +178,6 @@ def test_properties(name: str):
     for bad in ((z[:5], pred, y), (z, pred, y[:, 0]), (z, pred, y * math.nan)):
         with pytest.raises(ValueError, match=r"Expected|finite"):
             method(*bad)
-    assert name in repr(method)
 
 
 @pytest.mark.parametrize("method", [RankSim(), RnC()])
