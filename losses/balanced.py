@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .batches import check_samples, samples, watch_scale
+from .batches import LearnedScale, check_samples, samples
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Flat, Prior
@@ -72,8 +72,7 @@ class BalancedLoss(nn.Module):
             likelihood.floor = max(likelihood.floor, prior.least_scale)
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll, self.reduction = strength, full_nll, reduction
-        self.warned = False  # that no optimiser has the learned scale
-        watch_scale(self)
+        self.learned_scale = LearnedScale(self)
 
     def rows(
         self,
@@ -101,7 +100,7 @@ class BalancedLoss(nn.Module):
             pred, target = likelihood.as_rows(pred, target)
             target, weight = check_samples(pred, target, weight, self.reduction == "mean")
             if likelihood._parameters and self.training:
-                watch_scale(self)
+                self.learned_scale.check(self, pred)
             with likelihood.started(pred, target, weight) if likelihood.attempts else nullcontext():
                 rows = None
                 plain = type(self).rows is BalancedLoss.rows and not torch.compiler.is_compiling()
@@ -123,8 +122,8 @@ class BalancedLoss(nn.Module):
         """The likelihood's scale in use, () or (D,); the parameter is `loss.likelihood.sigma`."""
         return self.likelihood.value  # pyright: ignore[reportReturnType]
 
-    def __repr__(self) -> str:
-        """For example: BMC(Gaussian, Batch, sigma=1.0, learned=True, queue=0, reduction=mean)."""
+    def extra_repr(self) -> str:
+        """For example: Gaussian, Batch, sigma=1.0, learned=True, queue=1024, reduction=mean."""
         likelihood, prior = self.likelihood, self.prior
         shown: dict[str, Any] = {}
         if isinstance(likelihood, Location):
@@ -134,8 +133,10 @@ class BalancedLoss(nn.Module):
         names = ("queue", "max_atoms", "K", "power", "strength", "full_nll", "reduction")
         shown |= {name: settings[name] for name in names if settings.get(name) is not None}
         kinds = [type(likelihood).__name__, type(prior).__name__]
-        text = ", ".join([*kinds, *(f"{name}={value}" for name, value in shown.items())])
-        return f"{type(self).__name__}({text})"
+        return ", ".join([*kinds, *(f"{name}={value}" for name, value in shown.items())])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
 
 
 class BMC(BalancedLoss):

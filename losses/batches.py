@@ -21,7 +21,7 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.hooks import unserializable_hook
 
-PASSES = 100  # backward passes that add to the learned scale's gradient before a warning
+PASSES = 10  # backward passes that add to the learned scale's gradient before a warning
 EVEN = 1.001  # ratio up to which bins have equal widths: edges may be rounded
 
 
@@ -114,40 +114,73 @@ def samples(values: Tensor, weight: Tensor | None) -> Tensor:
     return values if weight is None else values.where((weight > 0)[:, None], math.nan)
 
 
-def watch_scale(loss: Any) -> None:
-    """Average the gradient of a learned scale over ranks in training mode, because DDP does so only
-    for parameters of the wrapped module (where a second average changes nothing). Warn once if no
-    optimiser clears it: versions count backward passes without reading from a device.
+class LearnedScale:
+    """Training of a learned scale in a user's loop: its gradient is averaged over ranks, because
+    DDP does so only for parameters of the wrapped module (where a second average changes nothing),
+    and a warning is given once if no optimiser has it.
     """
-    if torch.compiler.is_compiling() or is_transformed():
-        return
-    owner = weakref.ref(loss)
 
-    @unserializable_hook
-    def average(gradient: Tensor) -> Tensor:
-        loss = owner()
-        if not has_ranks() or loss is None or not loss.training:
-            return gradient
-        mean = gradient.detach().clone()
-        distributed.all_reduce(mean)
-        mean /= distributed.get_world_size()
-        return gradient + (mean - gradient.detach()) if gradient.requires_grad else mean
+    def __init__(self, loss: Any):
+        self.averaged: list[int] = []  # ids of the parameters whose gradient is averaged
+        self.warned = False
+        self.average_gradients(loss)
 
-    for name, scale in loss.likelihood.named_parameters():
+    def average_gradients(self, loss: Any) -> None:
+        """Average the gradients of the likelihood's parameters over ranks, in training mode."""
+        owner = weakref.ref(loss)
+
+        @unserializable_hook
+        def average(gradient: Tensor) -> Tensor:
+            loss = owner()
+            if not has_ranks() or loss is None or not loss.training:
+                return gradient
+            mean = gradient.detach().clone()
+            distributed.all_reduce(mean)
+            mean /= distributed.get_world_size()
+            return gradient + (mean - gradient.detach()) if gradient.requires_grad else mean
+
+        for parameter in loss.likelihood.parameters():
+            if parameter.requires_grad and id(parameter) not in self.averaged:
+                parameter.register_hook(average)
+                self.averaged.append(id(parameter))
+
+    def check(self, loss: Any, pred: Tensor) -> None:
+        """Warn if the scale's gradient is never cleared, while that of the model is. Versions count
+        the backward passes since then, without reading from a device.
+        """
+        if torch.compiler.is_compiling() or is_transformed() or not pred.requires_grad:
+            return
+        name, scale = next(iter(loss.likelihood._parameters.items()))
         if not (scale.requires_grad and scale.is_leaf):
-            continue
-        hooks = (scale._backward_hooks or {}).values()
-        if not any(hasattr(hook, "__torch_unserializable__") for hook in hooks):  # or a copy's
-            scale.register_hook(average)
-        if scale.grad is not None and scale.grad._version >= PASSES and not loss.warned:
-            loss.warned = True
-            warnings.warn(
-                f"The gradient of the learned {name} of {type(loss).__name__} was not cleared in "
-                f"{PASSES} backward passes: no optimiser has it. Add "
-                f'{{"params": loss.parameters(), "lr": 1e-2}} to the optimiser\'s groups, or use a '
-                f"fixed {name}.",
-                stacklevel=3,
-            )
+            return
+        if id(scale) not in self.averaged:  # a copy, or a parameter that was replaced
+            self.average_gradients(loss)
+        if self.warned or _passes(scale) < PASSES:
+            return
+        nearest = _nearest_parameter(pred)
+        if nearest is None or 2 * _passes(nearest) >= _passes(scale):
+            return
+        self.warned = True
+        warnings.warn(
+            f"The gradient of the model was cleared, that of the learned {name} of "
+            f"{type(loss).__name__} never: no optimiser has it. Add "
+            f'{{"params": loss.parameters(), "lr": 1e-2}} to the optimiser\'s groups, or use a '
+            f"fixed {name}.",
+            stacklevel=3,
+        )
+
+
+def _passes(parameter: Tensor) -> int:
+    """Return how many backward passes added to a gradient since it was cleared, -1 without one."""
+    return -1 if parameter.grad is None else parameter.grad._version
+
+
+def _nearest_parameter(pred: Tensor) -> Tensor | None:
+    """Return the parameter of the model that is nearest to its predictions."""
+    node: Any = pred.grad_fn
+    while node is not None and not hasattr(node, "variable"):
+        node = next((before for before, _ in node.next_functions if before is not None), None)
+    return None if node is None else node.variable
 
 
 def numbers(values: Any) -> Tensor:

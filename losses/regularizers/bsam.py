@@ -10,6 +10,7 @@ rho 0.2. The sharpness-aware step is that of Foret et al., ICLR 2021.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch.optim import Optimizer
 
 
 class BSAM:
-    """Wraps an optimiser; schedules, checkpoints and `zero_grad` take that optimiser itself.
+    """Wraps an optimiser; a learning rate schedule takes that optimiser itself.
 
     Example:
         weights = label_weights(labels, edges, scheme="sqrt_inverse")  # losses.reweight
@@ -25,7 +26,7 @@ class BSAM:
         bsam = BSAM(adam)
 
         def closure():
-            adam.zero_grad()
+            bsam.zero_grad()
             loss = error(model(x), y, weight)  # weight: those of the batch
             loss.backward()
             return loss
@@ -54,3 +55,12 @@ class BSAM:
             p.copy_(value)
         self.optimizer.step()
         return loss
+
+    def zero_grad(self) -> None:
+        self.optimizer.zero_grad()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state)

@@ -67,6 +67,10 @@ class Regularizer(nn.Module):
                 buffer.resize_(state_dict[prefix + name].shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
+    def extra_repr(self) -> str:
+        plain = {k: v for k, v in vars(self).items() if isinstance(v, float | int | str)}
+        return ", ".join(f"{k}={v}" for k, v in plain.items() if k != "training")
+
 
 def join(local: Tensor) -> Tensor:
     """(n, F) of every rank -> (sum of n, F) in rank order, with gradient; n may differ."""

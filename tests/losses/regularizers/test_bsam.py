@@ -15,7 +15,7 @@ def steps(rho: float | None, count: int = 3) -> torch.Tensor:
     optimizer = sgd if rho is None else BSAM(sgd, rho)
 
     def closure() -> torch.Tensor:
-        sgd.zero_grad()
+        optimizer.zero_grad()
         loss = w @ A @ w / 2
         loss.backward()
         return loss
@@ -33,6 +33,19 @@ def test_steps():
     torch.testing.assert_close(steps(0.2, count=1), expected, rtol=1e-10, atol=0)
 
 
-def test_a_negative_radius_is_refused():
+def test_state_is_that_of_the_optimizer():
+    w = torch.ones(2, requires_grad=True)
+    bsam = BSAM(torch.optim.Adam([w]))
+
+    def closure() -> torch.Tensor:
+        bsam.zero_grad()
+        loss = w.square().sum()
+        loss.backward()
+        return loss
+
+    bsam.step(closure)
+    other = BSAM(torch.optim.Adam([torch.ones(2, requires_grad=True)]))
+    other.load_state_dict(bsam.state_dict())
+    assert other.state_dict()["state"][0]["step"] == 1
     with pytest.raises(ValueError, match="rho must be"):
-        BSAM(torch.optim.Adam([torch.ones(2, requires_grad=True)]), rho=-1.0)
+        BSAM(torch.optim.Adam([w]), rho=-1.0)
