@@ -14,13 +14,7 @@ from .report import age_report, depth_report, mesh_report
 from .similarity import similarity_report
 
 if TYPE_CHECKING:
-    from .classes import (
-        AgeMetrics,
-        BalancedMetrics,
-        DepthMetrics,
-        MeshMetrics,
-        SimilarityMetrics,
-    )
+    from .classes import AgeMetrics, BalancedMetrics, DepthMetrics, MeshMetrics, SimilarityMetrics
 
 __all__ = [
     "AgeMetrics",

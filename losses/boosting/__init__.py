@@ -79,11 +79,7 @@ class Objective:
     """
 
     def __init__(
-        self,
-        likelihood: Location,
-        prior: Prior,
-        strength: float = 1.0,
-        learning_rate: float = 0.1,
+        self, likelihood: Location, prior: Prior, strength: float = 1.0, learning_rate: float = 0.1
     ):
         check(likelihood, prior)
         if not (strength >= 0 and 0 < learning_rate <= 1):
