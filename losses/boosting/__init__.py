@@ -177,9 +177,8 @@ class Objective:
         span = inner[1] - inner[0] + scale
         outer = inner[0] - span / 4, inner[1] + span / 4
         reach = self.learning_rate * span
-        curvature = curvature_of(
-            self.likelihood, self.prior, outer[0] - reach, outer[1] + reach, len(labels)
-        )
+        ends = outer[0] - reach, outer[1] + reach
+        curvature = curvature_of(self.likelihood, self.prior, *ends)
         found = curvature, low, np.maximum(high, low + scale), span
         self.known = (low, high), outer, found
         return found

@@ -42,19 +42,17 @@ KINK = 1e-4  # scales: below, a kink is taken as smooth
 Pair = tuple[NDArray, NDArray]
 
 
-def curvature_of(
-    likelihood: Location, prior: Prior, low: NDArray, high: NDArray, samples: int
-) -> Any:
+def curvature_of(likelihood: Location, prior: Prior, low: NDArray, high: NDArray) -> Any:
     """Return the curvature for predictions between low and high (D,) each."""
     if isinstance(prior, Flat) or (isinstance(prior, Bins) and prior.power == 0):
         return Constant()
     if isinstance(prior, Product):
-        return Blocks(likelihood, prior, low, high, samples)
+        return Blocks(likelihood, prior, low, high)
     if not isinstance(likelihood, Gaussian):
         return Kinked(likelihood, prior)
     scale = likelihood.value.expand(len(low)).numpy()
     if len(low) == 1:
-        return Line(prior, float(scale[0]), float(low[0]), float(high[0]), samples)
+        return Line(prior, float(scale[0]), float(low[0]), float(high[0]))
     return Space(prior, scale)
 
 
@@ -132,10 +130,10 @@ class Space:
 class Blocks:
     """Independent blocks of dimensions."""
 
-    def __init__(self, likelihood: Location, prior: Product, low: NDArray, high: NDArray, n: int):
+    def __init__(self, likelihood: Location, prior: Product, low: NDArray, high: NDArray):
         ends = (np.split(a, len(prior.priors)) for a in (low, high))
         parts: Any = zip(prior.priors, *ends, strict=True)
-        self.parts = [curvature_of(likelihood, *given, n) for given in parts]
+        self.parts = [curvature_of(likelihood, *given) for given in parts]
 
     def at(self, p: NDArray) -> Pair:
         blocks = zip(self.parts, np.split(p, len(self.parts), 1), strict=True)

@@ -14,20 +14,20 @@ from scipy.special import ndtr, softmax
 from ..priors import Bins, Prior
 
 CELLS = 4096  # of the grid
-NODES = (1 << 12, 1 << 17)  # of a spline that every round uses
-EACH = 32  # nodes per sample: more do not pay
+NODES = (1 << 12, 1 << 15)  # of a spline that every round uses
 TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline is not used
 CHUNK = 1 << 20  # numbers held at once
 TIGHT, DIVISIONS = 1.1, 12  # of the grid's bound
+NEGLIGIBLE = 60.0  # a bin whose share is exp(-60) of another's is left out
 
 
 class Line:
     """The largest bound of a grid, and splines where these are accurate."""
 
-    def __init__(self, prior: Any, scale: float, low: float, high: float, samples: int):
+    def __init__(self, prior: Any, scale: float, low: float, high: float):
         self.scale, self.family = scale, _family(prior, scale)
         self.most = self._largest(np.linspace(low, high, CELLS + 1))
-        self.splines = self._splines(low, high, samples)
+        self.splines = self._splines(low, high)
 
     def at(self, p: NDArray) -> tuple[NDArray, NDArray]:
         if self.splines is not None:
@@ -48,11 +48,25 @@ class Line:
         """scale^2 f' and r of predictions (N,)."""
         parts = []
         for (some,) in self._chunks(p):
-            shares, shifts, variance = _posterior(self.family, some / self.scale)
+            u = some / self.scale
+            shares, shifts, variance = _posterior(self._near(u), u)
             mean = (shares * shifts).sum(1)
             parts.append((mean, (shares * (variance + (shifts - mean[:, None]) ** 2)).sum(1)))
         shift, spread = (np.concatenate(both) for both in zip(*parts, strict=True))
         return self.scale * shift, spread
+
+    def _near(self, u: NDArray) -> tuple[NDArray, ...]:
+        """The family; of bins only those that matter for u (N,)."""
+        log_weights, centers, variances = self.family
+        if variances.any():
+            return self.family
+        i = np.searchsorted(centers, u).clip(max=len(centers) - 1)
+        nearest = np.minimum(np.abs(u - centers[i]), np.abs(u - centers[i - 1]))
+        reach = np.sqrt(nearest**2 + 2 * (NEGLIGIBLE + np.ptp(log_weights)))
+        first, last = (np.searchsorted(centers, u + side * reach) for side in (-1, 1))
+        width = int((last - first).max())
+        place = np.minimum(first, len(centers) - width)[:, None] + np.arange(width)
+        return log_weights[place], centers[place], variances
 
     def _largest(self, ends: NDArray) -> float:
         """Return an upper bound of r between the ends (C + 1,), at most TIGHT times too large:
@@ -84,8 +98,8 @@ class Line:
             parts.append(total)
         return np.concatenate(parts), float(max(spread.max(), other.max()))
 
-    def _splines(self, low: float, high: float, samples: int) -> tuple[Any, Any] | None:
-        for nodes in (n for n in NODES if n <= EACH * samples):
+    def _splines(self, low: float, high: float) -> tuple[Any, Any] | None:
+        for nodes in NODES:
             x = np.linspace(low, high, 2 * nodes + 1)
             shift, spread = self._exact(x)
             found = (  # spread - 1 is the slope of the shift
@@ -101,7 +115,9 @@ class Line:
 def _family(prior: Prior | Any, scale: float) -> tuple[NDArray, NDArray, NDArray]:
     """Log-weights, means and variances (K,) of bins or a mixture, in units of the scale."""
     if isinstance(prior, Bins):
-        return np.log(prior.weights.numpy()), prior.centers.numpy() / scale, np.zeros(1)
+        order = prior.centers.argsort()
+        centers, weights = prior.centers[order].numpy(), prior.weights[order].numpy()
+        return np.log(weights), centers / scale, np.zeros(1)
     variance = prior.covariances[:, 0, 0].numpy() / scale**2
     return prior.weights.log().numpy(), prior.means[:, 0].numpy() / scale, variance
 
