@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline, CubicSpline
 from scipy.special import ndtr, softmax
 
-from ..priors import Bins, Prior
+from ..priors import Bins
 
 CELLS = 4096  # of the grid
 NODES = (1 << 12, 1 << 15)  # of a spline that every round uses
@@ -112,7 +112,7 @@ class Line:
         return None
 
 
-def _family(prior: Prior | Any, scale: float) -> tuple[NDArray, NDArray, NDArray]:
+def _family(prior: Any, scale: float) -> tuple[NDArray, NDArray, NDArray]:
     """Log-weights, means and variances (K,) of bins or a mixture, in units of the scale."""
     if isinstance(prior, Bins):
         order = prior.centers.argsort()

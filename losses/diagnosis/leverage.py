@@ -7,13 +7,17 @@ N: samples; R: bootstrap replicates.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 REPLICATES = 400
 FEWEST = 20  # held-out samples
-MAPS = {"best": {"method": "isotonic"}, "theorem": {"criterion": "bmae"}}  # of Rebalancer
+MAPS: dict[str, dict[str, Any]] = {  # settings of Rebalancer
+    "best": {"method": "isotonic"},
+    "theorem": {"criterion": "bmae"},
+}
 
 
 @dataclass(frozen=True)
