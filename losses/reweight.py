@@ -15,7 +15,6 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.ndimage import convolve1d, gaussian_filter1d
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -113,6 +112,8 @@ def lds_kernel(kernel: Kernel = "gaussian", size: int = 5, sigma: float = 2.0) -
     """(size,) symmetric weights with peak one. The Gaussian is an impulse filtered within its own
     window, edges reflected, as in the released code.
     """
+    from scipy.ndimage import gaussian_filter1d  # slow to import, and only needed here
+
     if size < 1 or size % 2 == 0:
         raise ValueError(f"an LDS kernel has an odd size, got {size}")
     distance = np.abs(np.arange(size) - size // 2)
@@ -136,6 +137,8 @@ def smooth(
     whole: bool = True,
 ) -> NDArray:
     """LDS: (B,) -> (B,). whole: integer counts stay integers, rounded down as in the release."""
+    from scipy.ndimage import convolve1d
+
     counts = counts if whole else counts.astype(float)
     return convolve1d(counts, lds_kernel(kernel, size, sigma), mode=padding)
 

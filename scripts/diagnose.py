@@ -4,6 +4,7 @@ python scripts/diagnose.py labels.csv
 python scripts/diagnose.py people.csv column=age residuals=error
 """
 
+import os
 from pathlib import Path
 
 from command import command
@@ -40,4 +41,5 @@ def positional(arguments: list[str]) -> list[str]:
 main = command("diagnose", report, positional)
 
 if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads take CPU time and save none
     main()

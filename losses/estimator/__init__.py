@@ -47,7 +47,6 @@ LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]
 PriorName = Literal["auto", "flat", "bins", "mixture"]
 POWERS = (0.0, 0.5, 1.0)  # of the label prior, tried by power="auto"
 SIGMAS = (0.5, 0.75, 1.0)  # times the plain model's held-out error, tried by sigma="auto"
-LARGEST = 1e307  # label whose distance to another one is still a number
 FEW = 20  # distinct samples below which nothing is held out, and sigma is 0.5
 
 
@@ -154,8 +153,6 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"sigma must be one number, or {dims}: one per label dimension.")
         if self.power not in ("auto", 1) and not self._tempers(dims):
             raise ValueError(f"Only prior='bins' can be tempered, got power={self.power}.")
-        if not (np.abs(labels) < LARGEST).all():
-            raise ValueError(f"The labels exceed the range of float64; keep them below {LARGEST}.")
         if not weight.any():
             raise ValueError("All weights are zero: at least one non-zero weight is needed.")
         if (constant := np.ptp(labels[weight > 0], axis=0) == 0).any():

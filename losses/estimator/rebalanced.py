@@ -74,30 +74,24 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """X as the regressor takes it, y (N,) or (N, D), sample_weight (N,)."""
         validate_data(self, X, y, skip_check_array=True)
-        y = check_array(
-            y,
-            ensure_2d=False,
-            dtype="float64",
-            input_name="y",
-            ensure_min_samples=2,
-            estimator=self,
-        )
+        given: Any = {"dtype": "float64", "input_name": "y", "estimator": self}
+        y = check_array(y, ensure_2d=False, ensure_min_samples=2, **given)
         X, y = indexable(X, y)
-        weight, given = np.ones(len(y)), {}
+        weight, params = np.ones(len(y)), {}
         if sample_weight is not None:
             weight = _check_sample_weight(
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
             kept = np.flatnonzero(weight > 0)
             X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
-            given = {"sample_weight": weight}
-        self.estimator_ = self._plain().fit(X, y, **given)
+            params = {"sample_weight": weight}
+        self.estimator_ = self._plain().fit(X, y, **params)
         cv = self.cv
         if isinstance(cv, int):
             cv = KFold(min(cv, len(y)), shuffle=True, random_state=self.random_state)
-        pred: Any = cross_val_predict(self._plain(), X, y, cv=cv, params=given)
+        pred: Any = cross_val_predict(self._plain(), X, y, cv=cv, params=params)
         columns = zip(np.reshape(pred, (len(y), -1)).T, np.reshape(y, (len(y), -1)).T, strict=True)
-        self.rebalancers_ = [self._rebalancer(p, t, weight, bool(given)) for p, t in columns]
+        self.rebalancers_ = [self._rebalancer(p, t, weight, bool(params)) for p, t in columns]
         self.sigma_ = np.array([float(r.sigma) for r in self.rebalancers_])
         return self
 

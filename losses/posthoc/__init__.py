@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ..batches import is_readable
@@ -55,7 +55,7 @@ class Rebalancer(nn.Module):
         self,
         prior: Any = None,
         sigma: Any = None,
-        power: float | None = 1.0,
+        power: float = 1.0,
         strength: float = 1.0,
         *,
         likelihood: str | Histogram | Categorical = "gaussian",
@@ -70,8 +70,8 @@ class Rebalancer(nn.Module):
         self.point: Any = point or ("median" if self.kind == "laplace" else "mean")
         self.method: Method = method
         self.criterion: Criterion = criterion
-        self.power, self.strength, self.bound = 1.0 if power is None else power, strength, bound
-        self.given, self.choose_power = sigma is not None, power is None
+        self.power, self.strength, self.bound = power, strength, bound
+        self.given = sigma is not None
         self.active: bool | None = None  # None: no sigma yet; False: predictions stay as they are
         value = torch.as_tensor(math.nan if sigma is None else sigma, dtype=torch.float64)
         self.sigma = nn.Buffer(value.detach().clone())
@@ -98,7 +98,7 @@ class Rebalancer(nn.Module):
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Choose sigma (unless given) and the isotonic curve on held-out predictions and labels,
-        (N,) or (N, D); for a Histogram or a Categorical, logits (N, K) and power, if None.
+        (N,) or (N, D). Without effect for a Histogram or a Categorical.
 
         The held-out labels may be distributed differently from the training labels. train_labels
         (L,) or (L, D): the label range, and the prior if none was given.
@@ -109,8 +109,6 @@ class Rebalancer(nn.Module):
             if labels is None:
                 raise ValueError("Rebalancer needs a prior; give one, or fit(..., train_labels).")
             self._set_prior(labels)
-        if self.logits is not None and self.choose_power:
-            self.power = fitting.choose_power(self, torch.from_numpy(x), y.ravel())
         if self.logits is not None or isinstance(self.prior, Flat):
             return self
         x, y = (a[:, None] if a.ndim == 1 else a for a in (x, y))
@@ -184,10 +182,6 @@ class Rebalancer(nn.Module):
             self._refuse(((m - limited).abs() > self.bound).any())
             limited = m
         return limited.reshape(values.shape)
-
-    def plain(self, m: ArrayLike) -> NDArray:
-        """T: the plain predictions whose balanced ones are m, for labels of one dimension."""
-        return np.interp(np.asarray(m), self.m.cpu().numpy(), self.x.cpu().numpy())
 
     def at(self, **dials: Any) -> "Rebalancer":
         """Return a copy with another `strength`, `power` or `sigma`."""

@@ -12,17 +12,16 @@ N: held-out samples.
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from torch import Tensor
 
 from ..priors import Bins
 from .inverse import NOISE, Curve, Point, noise, solve
-from .labels import atoms_of, divided, label_range
+from .labels import atoms_of, label_range
 
 if TYPE_CHECKING:
     from . import Rebalancer
@@ -34,7 +33,7 @@ Nodes = tuple[NDArray, NDArray]
 RANGES = 20  # equally wide ranges that count equally in a balanced metric
 COARSE = 256  # nodes of the curve while sigma is chosen
 SIGMAS = np.geomspace(0.02, 5, 25)  # tried, in standard deviations of the labels
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # tried: of the isotonic curve in a blend; power=None
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # tried: of the isotonic curve in a blend
 FOLDS = 5
 FEWEST = 30  # held-out samples
 MOST_SAMPLES, MOST_ROWS = 20_000, 1000  # held-out samples that are used, of D = 1 and of D > 1
@@ -156,14 +155,6 @@ def choose_share(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> fl
         score(r.criterion, (1 - share) * curves[0] + share * curves[1], y[:, 0], weight)
         for share in SHARES
     ]
-    return SHARES[int(np.argmin(losses))]
-
-
-def choose_power(r: "Rebalancer", logits: Tensor, target: NDArray) -> float:
-    """Return the power with the smallest balanced error on held-out logits (N, K)."""
-    likelihood: Any = r.logits
-    found = [divided(likelihood, logits, power * r.log_p).numpy() for power in SHARES]
-    losses = [score(r.criterion, pred, target, np.ones(target.size)) for pred in found]
     return SHARES[int(np.argmin(losses))]
 
 

@@ -54,7 +54,7 @@ def plain(prior: Prior, likelihood: Location, point: Point, m: Tensor) -> Tensor
         return m
     if isinstance(prior, GaussianMixture) and type(likelihood) is Gaussian and point == "mean":
         var = likelihood.value.to(m.dtype).square().reshape(1, 1)
-        return posterior(prior, var, m[:, None])[1][:, 0]
+        return posterior(components(prior, var), var, m[:, None])[1][:, 0]
     scale = float(likelihood.value)
     labels, weights = atoms(prior, scale)
     found = []
@@ -93,30 +93,37 @@ def curve(
     return x[rising], m[rising]
 
 
-def posterior(prior: Any, var: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log q(m) up to a constant (N,), posterior mean (N, D) and covariance (N, D, D), for noise of
-    variance (1, D) or (N, D).
+def components(prior: Any, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-weights (n, K), means (K, D) and precisions (n, K, D, D) of a mixture plus noise of
+    variance (n, D); n is 1 or N. The log-weights include the normalisers.
     """
-    if isinstance(prior, Bins):
-        labels, weights = (t.to(m) for t in atoms(prior, float(var.detach().min().sqrt())))
+    given = (prior.weights, prior.means, prior.covariances)
+    weights, means, covariances = (tensor.to(var) for tensor in given)
+    factor = torch.linalg.cholesky_ex(covariances + torch.diag_embed(var)[:, None]).L
+    log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return weights.log() - log_det, means, torch.cholesky_inverse(factor)
+
+
+def posterior(given: tuple[Tensor, ...], var: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log q(m) up to a constant (N,), posterior mean (N, D) and covariance (N, D, D), for noise of
+    variance (1, D) or (N, D). given: `components` of a mixture, or `atoms`.
+    """
+    if len(given) == 2:
+        labels, weights = (t.to(m) for t in given)
         logits = weights.log() - (m - labels).square() / (2 * var)
         mass = logits.softmax(-1)
         mean = mass @ labels[:, None]
         spread = (mass * (labels - mean).square()).sum(-1)
         return logits.logsumexp(-1), mean, spread[:, None, None]
-    given = (prior.weights, prior.means, prior.covariances)
-    weights, means, covariances = (tensor.to(m) for tensor in given)
-    noisy = covariances + torch.diag_embed(var)[:, None]  # (1 or N, K, D, D)
-    factor = torch.linalg.cholesky_ex(noisy).L
-    precision = torch.cholesky_inverse(factor)
+    log_weights, means, precision = given
     r = m[:, None] - means  # (N, K, D)
-    pull = -(precision @ r[..., None])[..., 0]
-    log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    logits = weights.log() + ((pull * r).sum(-1) - log_det) / 2
-    mass = logits.softmax(-1)[..., None]  # (N, K, 1)
-    slope = (mass * pull).sum(1)
-    bend = (mass * pull).mT @ pull - slope[:, :, None] * slope[:, None]
-    bend = bend - (mass[..., None] * precision).sum(1)
+    pull = -torch.einsum("nkde,nke->nkd", precision, r)  # einsum does not expand an axis of 1
+    logits = log_weights + (pull * r).sum(-1) / 2
+    mass = logits.softmax(-1)  # (N, K)
+    pulled = mass[..., None] * pull
+    slope = pulled.sum(1)
+    bend = pulled.mT @ pull - slope[:, :, None] * slope[:, None]
+    bend = bend - torch.einsum("nk,nkde->nde", mass, precision)
     covariance = torch.diag_embed(var) + var[:, :, None] * bend * var[:, None]
     return logits.logsumexp(-1), m + var * slope, covariance
 
@@ -131,10 +138,12 @@ def solve(prior: Prior, sigma: Tensor, strength: float, x: Tensor, ends: Ends = 
         return torch.cat([solve(prior, s, strength, part, ends) for s, part in parts])
     var = sigma.to(x).square()
     var = var.expand_as(x) if var.ndim == 2 else var.expand(1, x.shape[-1])
+    bins = isinstance(prior, Bins)
+    given = atoms(prior, float(var.detach().min().sqrt())) if bins else components(prior, var)
 
     def step(m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The value that is minimised (N,), the residual x - T (N, D), Newton's step (N, D)."""
-        log_q, mean, covariance = posterior(prior, var, m)
+        log_q, mean, covariance = posterior(given, var, m)
         rest = x - (1 - strength) * m - strength * mean
         matrix = (1 - strength) * torch.diag_embed(var) + strength * covariance
         size = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
-from losses import BalancedRegressor, Bins, Flat, Gaussian, GaussianMixture, Laplace
+from losses import BalancedRegressor, Flat, Gaussian, GaussianMixture, Laplace
 from losses.estimator.training import held_out
 from synthetic.benchmark.problems import Problem, make_splits
 
@@ -127,18 +127,6 @@ def test_instances_of_likelihoods_and_priors_are_taken_and_left_alone():
     assert BalancedRegressor(Laplace(0.5), Flat(), power=1.0).fit(x, y).predict(x).shape == (300,)
 
 
-def test_weights_count():
-    x, y = line(200)
-    options = {"max_iter": 20, "power": 1.0}
-    plain = BalancedRegressor(sigma=0.5, **options).fit(x, y)
-    upper = BalancedRegressor(sigma=0.1, **options).fit(x, y, sample_weight=np.where(y > 5, 1.0, 0))
-    assert upper.predict(x).mean() > plain.predict(x).mean()
-    weighted = clone(plain).fit(x, y, sample_weight=np.full(200, 2.0)).loss_.prior
-    twice = clone(plain).fit(np.repeat(x, 2, 0), np.repeat(y, 2)).loss_.prior
-    assert isinstance(twice, Bins)
-    torch.testing.assert_close(twice.weights, weighted.weights)
-
-
 def test_negligible_weights_change_nothing():
     """30 outliers of weight 1e-9 moved the noise from 3.5 to 409."""
     x, y = line(300)
@@ -228,11 +216,8 @@ X, Y = np.random.default_rng(0).normal(size=(50, 2)), np.linspace(0, 1, 50)
         ({}, np.full(50, 7.0), "All labels are 7: nothing can be learnt"),
         ({}, np.array(["tall"] * 50), "could not convert string to float: .*'tall'"),
         ({"likelihood": "normal"}, Y, "among .*'laplace'.* Got 'normal' instead"),
-        ({"likelihood": Gaussian}, Y, "or an instance of .*Likelihood'. Got <class"),
         ({"prior": "batch"}, Y, "among .*'mixture'.* Got 'batch' instead"),
-        ({"prior": None}, Y, "or an instance of .*Prior'. Got None"),
         ({"sigma": -1}, Y, r"'sigma' .* among {'auto'}, a float in the range \(0.0, .* Got -1"),
-        ({"sigma": np.inf}, Y, "Got inf instead"),
         ({"sigma": [1.0, 2.0]}, Y, "sigma must be one number, or 1: one per label dimension"),
         ({"power": "half"}, Y, r"among {'auto'} or a float in the range \[0.0, .* Got 'half'"),
         ({"prior": "mixture", "power": 0.5}, Y, "Only prior='bins' can be tempered"),
@@ -240,12 +225,8 @@ X, Y = np.random.default_rng(0).normal(size=(50, 2)), np.linspace(0, 1, 50)
         ({"validation_fraction": 2.0}, Y, r"in the range \(0.0, 1.0\). Got 2.0"),
         ({"hidden": 8}, Y, "'hidden' .* must be an array-like. Got 8"),
         ({"hidden": (0,)}, Y, r"a sequence of widths, such as \(32,\); got \[0\]"),
-        ({"hidden": "8"}, Y, "must be an array-like. Got '8'"),
         ({"alpha": -1}, Y, r"in the range \[0.0, inf\). Got -1"),
-        ({}, 1e308 * (2 * Y - 1), "exceed the range of float64"),
         ({"max_iter": 0}, Y, r"an int in the range \[1, inf\). Got 0"),
-        ({"max_iter": "a"}, Y, r"an int in the range \[1, inf\). Got 'a'"),
-        ({"max_iter": 1.5}, Y, r"an int in the range \[1, inf\). Got 1.5"),
     ],
 )
 def test_bad_input_is_refused(options: dict, labels, message: str):

@@ -31,26 +31,20 @@ def test_axes_of_length_one_and_read_only_arrays_are_accepted():
     ("call", "message"),
     [
         (lambda: depth_report(BAD, ONE), r"pred must be finite; 1 of 3 values.*diverged"),
-        (lambda: depth_report(ONE / 0, ONE), r"pred must be finite; 3 of 3 values"),
         (lambda: age_report(ONE, BAD, TRAIN), "target must be finite"),
         (lambda: age_report([30.0] * 2, [30.0, -0.5], TRAIN), r"0\.\.200 years; got -0.5 \(1 of 2"),
         (lambda: AgeMetrics([30.0, 200.5]), r"0\.\.200 years; got 200.5 \(1 of 2 .*Undo"),
         *(
             (
-                lambda r=report, a=a, b=b: r(torch.ones(a), torch.ones(b)),
+                lambda a=a, b=b: depth_report(torch.ones(a), torch.ones(b)),
                 "pred and target must agree",
             )
-            for report in (depth_report, lambda p, t: age_report(p, t, TRAIN))
             for a, b in (((4,), (5,)), ((4, 1), (4, 4)), ((2, 3), (3, 2)), ((6,), (2, 3)))
         ),
-        (lambda: age_report(ONE, ONE, BAD), "train_labels must be finite"),
-        (lambda: mesh_report({"mpvpe": BAD}, ONE), "mpvpe must be finite"),
         (lambda: mesh_report({"mpvpe": ONE}, BAD), "rarity must be finite"),
         (lambda: depth_report(torch.ones(4), torch.ones(4), mask=ONE), r"\(3,\) and \(4,\)"),
         (lambda: depth_report(ONE, ONE - 1), r"above 0 m; got 0 .*mask=target > 0"),
-        (lambda: depth_report(ONE, -ONE), r"above 0 m; got -1 .*mask=target > 0"),
         (lambda: age_report(ONE, ONE, []), "train_labels must hold the training ages.*got none"),
-        (lambda: age_report(NONE, NONE, TRAIN), "at least one sample"),
         (lambda: depth_report(ONE, ONE, mask=0 * ONE), "check the split and the mask"),
         (lambda: mesh_report({"mpvpe": NONE}, NONE), "at least one sample"),
         (lambda: similarity_report(NONE, NONE, TRAIN), "at least one sample"),
@@ -62,11 +56,8 @@ def test_axes_of_length_one_and_read_only_arrays_are_accepted():
             lambda: DepthMetrics().update(torch.ones(2, 3), torch.ones(1, 3)),
             "as many images; got 2, 1",
         ),
-        (lambda: balanced_report([1.0], [1.0, 2.0], [1.0, 2.0]), "pred and target must agree"),
-        (lambda: balanced_report([1.0], [np.nan], [1.0, 2.0]), "target must be finite"),
         (lambda: balanced_report([1.0], [1.0], []), "train_labels must hold labels"),
         (lambda: balanced_report([1.0], [1.0], [3.0, 3.0]), "train_labels must differ"),
-        (lambda: balanced_report([], [], [1.0, 2.0]), "at least one sample"),
         (lambda: balanced_report([1.0], [1.0], [1.0, 2.0], 0), "ranges must be 1 or more"),
     ],
 )
@@ -76,9 +67,7 @@ def test_bad_calls(call, message):
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")  # torchmetrics warns, then we raise
-@pytest.mark.parametrize(
-    "metric", [AgeMetrics(TRAIN), DepthMetrics(), MeshMetrics(), SimilarityMetrics(TRAIN)]
-)
-def test_classes_without_batches(metric):
-    with pytest.raises(ValueError, match="at least one sample"):
-        metric.compute()
+def test_classes_without_batches():
+    for metric in (AgeMetrics(TRAIN), DepthMetrics(), MeshMetrics(), SimilarityMetrics(TRAIN)):
+        with pytest.raises(ValueError, match="at least one sample"):
+            metric.compute()
