@@ -22,10 +22,12 @@ bounds l'' along the whole step, and by Taylor's theorem the loss of the leaf ch
 
     d G + d^2 n L / 2 = -eta G^2 / H * (1 - eta n L / 2 H) <= 0,  since H >= eta / 2 * n L.
 
-So up to the given learning rate eta no tree increases the training loss. With several outputs,
-k + f'' and L are row sums of absolute values of the Hessian, because all outputs move at once.
-Laplace's kink has no l'' at r = p - y = 0; in L, k is then 1 / (scale |r|), the curvature of the
-parabola that touches |r| from above. The kinks at the ends of the labels (robust.py) count, too.
+So up to the given learning rate eta no tree increases the training loss. This holds for Flat, Bins,
+GaussianMixture and Product priors; for others, L is the largest value at some labels. With several
+outputs, k + f'' and L are row sums of absolute values of the Hessian, because all outputs move at
+once. Laplace's kink has no l'' at r = p - y = 0; in L, k is then 1 / (scale |r|), the curvature of
+the parabola that touches |r| from above. The kinks at the ends of the labels (robust.py) count,
+too.
 
 The loss of the outermost label decreases forever beyond it. Samples that are pushed out of the
 range of the labels get an h that grows as exp(distance / OUTSIDE). That slows them down: they leave
@@ -44,12 +46,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ..likelihoods import Likelihood, Location
-from ..mixture import GaussianMixture
-from ..priors import Bins, Flat, Prior
+from ..likelihoods import Location
+from ..priors import Prior
 from ..robust import Laplace
-from ..structured import Product
-from .curvature import KINK, curvature_of
+from .checks import check, check_labels, is_real
+from .curvature import curvature_of
+from .line import KINK
 from .start import BalancedBooster
 
 __all__ = ["BalancedBooster", "Objective", "objective"]
@@ -57,64 +59,87 @@ __all__ = ["BalancedBooster", "Objective", "objective"]
 OUTSIDE = 0.05  # of the range of the labels
 
 
-class Objective:
-    """Objective for `LGBMRegressor(objective=...)`, `XGBRegressor(objective=...)`,
+def objective(
+    likelihood: Location, prior: Prior, strength: float = 1.0, learning_rate: float = 0.1
+) -> "Objective":
+    """Return the objective for `LGBMRegressor(objective=...)`, `XGBRegressor(objective=...)`,
     `lightgbm.train({"objective": ...})` and `xgboost.train(obj=...)`.
 
     likelihood: Gaussian, Laplace or Huber with a scale that is a number, in the labels' unit.
-    prior: Flat, Bins, a GaussianMixture, or a Product of them.
+    prior: Bins, a GaussianMixture, or any other that does not depend on a batch.
     learning_rate: the booster's own (LightGBM's is 0.1 by default, XGBoost's 0.3).
-
-    The libraries call it with (labels, predictions, weights or None) or (predictions, dataset), and
-    get the gradient and the Hessian. Arrays are (N,), or (N, D) for XGBoost's several outputs.
-
-    Neither library starts a custom objective from the labels' mean, and both begin with equal
-    predictions for all. The first tree then brings them there: c h, with c = (p - mean) / eta, is
-    added to its gradients, which moves every leaf by mean - p and alters no split. (reg_lambda
-    shrinks that move: with XGBoost, say base_score=labels.mean(), and nothing is left to move.)
 
     Example:
         >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, np.arange(-0.5, 122)))
         >>> model = LGBMRegressor(objective=f).fit(x, ages)
     """
+    return Objective(likelihood, prior, strength, learning_rate)
+
+
+class Objective:
+    """(labels, predictions, weights or None) or (predictions, dataset) -> gradient and Hessian.
+
+    Both libraries call in both ways: the first from their scikit-learn classes, the second from
+    `train`. Arrays are (N,), or (N, D) for XGBoost's several outputs.
+
+    Neither library starts a custom objective from the labels' mean, and both begin with equal
+    predictions for all. The first tree then brings them there: c h, with c = (p - mean) / eta, is
+    added to its gradients, which moves every leaf by mean - p and alters no split. (reg_lambda
+    shrinks that move: with XGBoost, say base_score=labels.mean(), and nothing is left to move.)
+    """
 
     def __init__(
-        self, likelihood: Location, prior: Prior, strength: float = 1.0, learning_rate: float = 0.1
+        self,
+        likelihood: Location,
+        prior: Prior,
+        strength: float = 1.0,
+        learning_rate: float = 0.1,
     ):
         check(likelihood, prior)
-        if not (strength >= 0 and 0 < learning_rate <= 1):
-            raise ValueError(
-                "expected strength >= 0 and a learning_rate in (0, 1], got "
-                f"{strength} and {learning_rate}"
-            )
+        if not (is_real(strength) and strength >= 0):
+            raise ValueError(f"strength must be a number >= 0, got {strength}")
+        if not (is_real(learning_rate) and 0 < learning_rate <= 1):
+            raise ValueError(f"learning_rate must be in (0, 1], got {learning_rate}")
         self.likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
         self.prior = copy.deepcopy(prior).double().requires_grad_(False)
         self.strength, self.learning_rate = strength, learning_rate
         self.known: Any = None  # curvature for the labels and predictions of earlier rounds
-        self.first_move: tuple[NDArray, ...] | None = None  # start, mean, longest step, (D,) each
+        self.first_move: tuple[NDArray, ...] | None = (
+            None  # start, mean and longest step, (D,) each
+        )
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if hasattr(y_pred, "get_label"):  # (predictions, dataset)
             y_true, y_pred, sample_weight = y_pred.get_label(), y_true, y_pred.get_weight()
-        pred, labels = (np.asarray(a, dtype=np.float64) for a in (y_pred, y_true))
+        pred = np.asarray(y_pred, dtype=np.float64)
+        shape, pred = pred.shape, pred.reshape(len(pred), -1 if pred.size else 1)
+        try:
+            labels = np.asarray(y_true, dtype=np.float64)
+        except ValueError as error:
+            raise ValueError(f"labels must be numbers: {error}") from None
         if labels.size != pred.size:
             raise ValueError(
-                f"expected as many labels as predictions, {pred.shape}, got {labels.shape}; "
-                "LightGBM has one label per sample; use XGBoost for several."
+                f"expected as many labels as predictions, {shape}, got {labels.shape}; LightGBM "
+                "has one label per sample; use XGBoost for several."
             )
-        shape, pred = pred.shape, pred.reshape(len(pred), -1)
         labels = labels.reshape(pred.shape)
         if not np.isfinite(labels).all():
             bad = np.flatnonzero(~np.isfinite(labels).all(1))[:5].tolist()
             raise ValueError(f"labels must be finite; samples {bad} are not. Filter them first.")
-        if not np.isfinite(pred).all():
+        weight = np.asarray([] if sample_weight is None else sample_weight, dtype=np.float64)
+        if weight.size not in (0, len(pred)) or not (weight >= 0).all():
+            raise ValueError(f"expected a weight >= 0 for each of {len(pred)} samples")
+        if weight.size and not weight.any():
+            raise ValueError("all weights are zero; give at least one positive weight")
+        if not len(pred) or not np.isfinite(pred).all():
             raise ValueError(
                 "The predictions are not finite: training diverged. Give the objective the "
                 "booster's learning rate, or use a larger sigma."
+                if len(pred)
+                else "expected labels and predictions, got none"
             )
-        weight = np.asarray([] if sample_weight is None else sample_weight, dtype=np.float64)
         weight = weight.reshape(-1, 1) if weight.size else np.ones((len(pred), 1))
         grad, hess = self._at_mean(labels, pred, weight)
         return (weight * grad).reshape(shape), (weight * hess).reshape(shape)
@@ -123,7 +148,7 @@ class Objective:
         if np.ptp(pred, axis=0).any():
             self._check_first_tree(pred)
             return self.derivatives(labels, pred)
-        self._check_labels(labels)
+        check_labels(self.likelihood, self.prior, labels)
         mean = np.broadcast_to((weight * labels).sum(0) / weight.sum(), pred.shape)
         grad, hess = self.derivatives(labels, mean)
         step = self.learning_rate * (np.abs(grad) / hess).max(0)
@@ -168,17 +193,18 @@ class Objective:
         inner = np.minimum(low, pred.min(0)), np.maximum(high, pred.max(0))
         if self.known is not None:
             given, outer, found = self.known
-            inside = (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all()
-            if np.array_equal(given, (low, high)) and inside:
+            same = (
+                len(given[0]) == len(low) and (given[0] == low).all() and (given[1] == high).all()
+            )
+            if same and (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all():
                 return found
-        first = torch.from_numpy(labels[:1])
-        self.prior.log_evidence(self.likelihood, first, first)  # an error, if they do not match
         scale = self.likelihood.value.expand(len(low)).numpy()
         span = inner[1] - inner[0] + scale
         outer = inner[0] - span / 4, inner[1] + span / 4
         reach = self.learning_rate * span
-        ends = outer[0] - reach, outer[1] + reach
-        curvature = curvature_of(self.likelihood, self.prior, *ends)
+        curvature = curvature_of(
+            self.likelihood, self.prior, labels, outer[0] - reach, outer[1] + reach
+        )
         found = curvature, low, np.maximum(high, low + scale), span
         self.known = (low, high), outer, found
         return found
@@ -188,39 +214,3 @@ class Objective:
             x = torch.tensor(pred, requires_grad=True)
             value = -self.likelihood.log_prob(torch.from_numpy(labels), x).sum()
             return torch.autograd.grad(value, x)[0].numpy()
-
-    def _check_labels(self, labels: NDArray) -> None:
-        """Raise for labels (N, D) that bins do not cover: predictions would run off."""
-        if not isinstance(self.prior, Bins):
-            return
-        centers, ends = np.sort(self.prior.centers.numpy()), (labels.min(), labels.max())
-        margin = 3 * float(self.likelihood.value.max()) + np.diff(centers).max(initial=0.0)
-        if ends[0] < centers[0] - margin or ends[1] > centers[-1] + margin:
-            raise ValueError(
-                f"The labels, from {ends[0]:.4g} to {ends[1]:.4g}, lie outside the bins of the "
-                f"prior, from {centers[0]:.4g} to {centers[-1]:.4g}; fit the prior to these "
-                "labels, in their unit."
-            )
-
-
-def check(likelihood: Likelihood, prior: Prior) -> None:
-    """Raise for a likelihood or a prior that a booster cannot be trained with."""
-    if not isinstance(likelihood, Location):
-        raise ValueError(
-            f"A booster predicts one number per label, but {type(likelihood).__name__} needs more; "
-            "use Gaussian, Laplace or Huber, or BalancedRegressor."
-        )
-    if likelihood.learned or likelihood.attempts:
-        raise ValueError(
-            f"A booster cannot learn {likelihood.symbol}; give a number in units of the labels. "
-            "diagnose(labels, residuals) suggests one."
-        )
-    for part in prior.priors if isinstance(prior, Product) else [prior]:
-        if not isinstance(part, Flat | Bins | GaussianMixture):
-            raise ValueError(
-                f"A booster takes Flat, Bins, a GaussianMixture or a Product of them, got {part!r};"
-                " use Bins.fit(labels, edges), or Bins(labels, weights) for single labels."
-            )
-
-
-objective = Objective

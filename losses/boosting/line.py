@@ -1,72 +1,80 @@
-"""Curvature of the log-evidence for Gaussian noise and one-dimensional labels; see curvature.py.
+"""Curvature of the log-evidence for one-dimensional labels; see curvature.py.
 
 N: samples; K: components or bins; C: cells of a grid.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline, CubicSpline
-from scipy.special import ndtr, softmax
+from scipy.special import ndtr
 
-from ..priors import Bins
+from ..fast.gradients import log_evidence_slopes
+from ..likelihoods import Gaussian, Location
+from ..mixture import GaussianMixture
+from ..priors import Bins, Flat, Prior
+from ..robust import WIDTH, Huber, Robust
 
 CELLS = 4096  # of the grid
-NODES = (1 << 12, 1 << 15)  # of a spline that every round uses
+NODES = (1 << 11, 1 << 13, 1 << 15, 1 << 17)  # of a spline that every round uses
 TOLERANCE = 5e-11  # of the spline, in units of the scale; otherwise the spline is not used
 CHUNK = 1 << 20  # numbers held at once
 TIGHT, DIVISIONS = 1.1, 12  # of the grid's bound
-NEGLIGIBLE = 60.0  # a bin whose share is exp(-60) of another's is left out
+KINK = 1e-4  # scales: below, a kink is taken as smooth
+NOTHING = 1e-25  # total share of the bins that are left out
 
 
 class Line:
-    """The largest bound of a grid, and splines where these are accurate."""
+    """Labels of one dimension: a grid of bounds, and splines where these are accurate."""
 
-    def __init__(self, prior: Any, scale: float, low: float, high: float):
-        self.scale, self.family = scale, _family(prior, scale)
-        self.most = self._largest(np.linspace(low, high, CELLS + 1))
+    def __init__(self, likelihood: Location, prior: Prior, low: float, high: float):
+        self.likelihood, self.prior, self.low = likelihood, prior, low
+        self.scale = float(likelihood.value.max())
+        self.family = _family(prior, self.scale) if isinstance(likelihood, Gaussian) else None
+        self.near: tuple[NDArray, int] | None = None  # of each cell: the first bin, and how many
+        most = steepest(likelihood, prior, 1)
+        self.cell = (high - low) / CELLS
+        self.most = self._largest(low + self.cell * np.arange(CELLS + 1)) if most is None else most
+        self.ends = _held(prior) if isinstance(likelihood, Robust) else ()
         self.splines = self._splines(low, high)
 
     def at(self, p: NDArray) -> tuple[NDArray, NDArray]:
-        if self.splines is not None:
-            return self.splines[0](p), self.splines[1](p)
-        shift, spread = self._exact(p[:, 0])
-        return shift[:, None], spread[:, None]
+        return self._exact(p) if self.splines is None else tuple(f(p) for f in self.splines)
 
     def bound(self, p: NDArray, reach: NDArray) -> NDArray:
-        return np.full_like(p, self.most)
+        found = np.full_like(p, self.most)
+        for end in self.ends:  # f' jumps there, by at most `slope`: half of a kink |p - end|
+            slope = np.sqrt(self.most - 1)
+            found += slope / 2 / np.maximum(np.abs(p - end) / self.scale, KINK)
+        return found
 
-    def _chunks(self, *points: NDArray) -> Iterator[tuple[NDArray, ...]]:
-        """Split arrays (N,) so that (N, K) arrays stay small."""
-        size = max(2, CHUNK // len(self.family[0]))
-        for start in range(0, len(points[0]), size):
-            yield tuple(part[start : start + size] for part in points)
+    def _cell(self, p: NDArray) -> NDArray:
+        return np.clip((p - self.low) / self.cell, 0, CELLS - 1).astype(int)
 
     def _exact(self, p: NDArray) -> tuple[NDArray, NDArray]:
-        """scale^2 f' and r of predictions (N,)."""
+        if self.family is None:
+            first, second = log_evidence_slopes(self.likelihood, self.prior, torch.tensor(p))
+            return self.scale**2 * first.numpy(), 1 + self.scale**2 * second.numpy()
         parts = []
-        for (some,) in self._chunks(p):
-            u = some / self.scale
-            shares, shifts, variance = _posterior(self._near(u), u)
+        for some in self._chunks(p[:, 0]):
+            family = self.family
+            if self.near is not None:  # only the bins that matter in the cell
+                first, width = self.near
+                place = first[self._cell(some)][:, None] + np.arange(width)
+                family = family[0][place], family[1][place], family[2]
+            shares, shifts, variance = _posterior(family, some / self.scale)
             mean = (shares * shifts).sum(1)
             parts.append((mean, (shares * (variance + (shifts - mean[:, None]) ** 2)).sum(1)))
-        shift, spread = (np.concatenate(both) for both in zip(*parts, strict=True))
+        shift, spread = (np.concatenate(both)[:, None] for both in zip(*parts, strict=True))
         return self.scale * shift, spread
 
-    def _near(self, u: NDArray) -> tuple[NDArray, ...]:
-        """The family; of bins only those that matter for u (N,)."""
-        log_weights, centers, variances = self.family
-        if variances.any():
-            return self.family
-        i = np.searchsorted(centers, u).clip(max=len(centers) - 1)
-        nearest = np.minimum(np.abs(u - centers[i]), np.abs(u - centers[i - 1]))
-        reach = np.sqrt(nearest**2 + 2 * (NEGLIGIBLE + np.ptp(log_weights)))
-        first, last = (np.searchsorted(centers, u + side * reach) for side in (-1, 1))
-        width = int((last - first).max())
-        place = np.minimum(first, len(centers) - width)[:, None] + np.arange(width)
-        return log_weights[place], centers[place], variances
+    def _chunks(self, points: NDArray) -> list[NDArray]:
+        """Split predictions so that (N, K) arrays stay small."""
+        width = 1 if self.family is None else self.near[1] if self.near else len(self.family[0])
+        size = max(2, CHUNK // width)
+        return [points[i : i + size] for i in range(0, len(points), size)]
 
     def _largest(self, ends: NDArray) -> float:
         """Return an upper bound of r between the ends (C + 1,), at most TIGHT times too large:
@@ -86,40 +94,76 @@ class Line:
 
     def _bounds(self, left: NDArray, right: NDArray) -> tuple[NDArray, float]:
         """(C,), (C,) -> (C,): a bound of r in each cell, and the largest r at their ends."""
-        (low, spread), (high, other) = self._exact(left), self._exact(right)
-        middles = (low + left + high + right) / 2 / self.scale
-        parts = []
-        for u, v, middle in self._chunks(left, right, middles):
-            total = 0.0
-            for sign, points in ((-1, u), (1, v)):
+        shift, found = zip(*(self._exact(ends[:, None]) for ends in (left, right)), strict=True)
+        if self.family is None:  # an unknown prior
+            return np.maximum(*found)[:, 0], float(np.max(found))
+        middles = (shift[0][:, 0] + left + shift[1][:, 0] + right) / 2 / self.scale
+        halves: list[list[NDArray]] = [[], []]
+        outer: list[list[NDArray]] = [[], []]  # bins without weight, below and above
+        start = 0
+        for u, v in zip(self._chunks(left), self._chunks(right), strict=True):
+            middle = middles[start : start + len(u), None]
+            for side, sign, points in ((0, -1, u), (1, 1, v)):
                 shares, shifts, variance = _posterior(self.family, points / self.scale)
-                far = sign * (shifts + points[:, None] / self.scale - middle[:, None])
-                total += (shares * _half_moment(far, variance)).sum(1)
-            parts.append(total)
-        return np.concatenate(parts), float(max(spread.max(), other.max()))
+                far = sign * (shifts + points[:, None] / self.scale - middle)
+                halves[side].append((shares * _half_moment(far, variance)).sum(1))
+                outer[side].append((np.cumsum(shares[:, ::-sign], 1) < NOTHING).sum(1))
+            start += len(u)
+        if self.near is None and not self.family[2].any():
+            first, after = (np.concatenate(part) for part in outer)
+            width = int((len(self.family[0]) - after - first).max())
+            self.near = np.minimum(first, len(self.family[0]) - width), width
+        return np.concatenate(halves[0]) + np.concatenate(halves[1]), float(np.max(found))
 
     def _splines(self, low: float, high: float) -> tuple[Any, Any] | None:
+        last = 1e-3 if self.family is None else 1e-1
         for nodes in NODES:
             x = np.linspace(low, high, 2 * nodes + 1)
-            shift, spread = self._exact(x)
-            found = (  # spread - 1 is the slope of the shift
-                CubicHermiteSpline(x[::2], shift[::2], spread[::2] - 1),
+            shift, spread = (values[:, 0] for values in self._exact(x[:, None]))
+            slope = (spread - 1)[::2]  # of the shift
+            splines = (
+                CubicHermiteSpline(x[::2], shift[::2], slope),
                 CubicSpline(x[::2], spread[::2]),
             )
-            off = np.abs(found[0](x) - shift).max() / self.scale
-            if max(off, np.abs(found[1](x) - spread).max()) < TOLERANCE:
-                return found
+            off = np.abs(splines[0](x) - shift).max() / self.scale
+            off = max(off, np.abs(splines[1](x) - spread).max())
+            if off < TOLERANCE:
+                return splines
+            if off > last / 16:  # more nodes do not help: the likelihood has kinks, or labels gaps
+                break
+            last = off
         return None
 
 
-def _family(prior: Any, scale: float) -> tuple[NDArray, NDArray, NDArray]:
-    """Log-weights, means and variances (K,) of bins or a mixture, in units of the scale."""
+def steepest(likelihood: Location, prior: Prior, dims: int) -> float | None:
+    """Return the largest row sum that any prediction can have; None if it depends on the prior."""
+    if isinstance(prior, Flat):
+        return 1.0
+    if isinstance(likelihood, Gaussian):
+        return None
+    return 1 + dims * (likelihood.delta**2 if isinstance(likelihood, Huber) else 1.0)
+
+
+def _held(prior: Prior) -> tuple[float, ...]:
+    """Return the predictions beyond which robust likelihoods hold the evidence constant."""
+    if isinstance(prior, Bins):
+        return float(prior.centers.min()), float(prior.centers.max())
+    if isinstance(prior, GaussianMixture):
+        mean, width = prior.means[:, 0], WIDTH * prior.covariances[:, 0, 0].sqrt()
+        return float((mean - width).min()), float((mean + width).max())
+    return ()
+
+
+def _family(prior: Prior, scale: float) -> tuple[NDArray, NDArray, NDArray] | None:
+    """Log-weights, means and variances (K,) of the prior, in units of the scale."""
     if isinstance(prior, Bins):
         order = prior.centers.argsort()
         centers, weights = prior.centers[order].numpy(), prior.weights[order].numpy()
         return np.log(weights), centers / scale, np.zeros(1)
-    variance = prior.covariances[:, 0, 0].numpy() / scale**2
-    return prior.weights.log().numpy(), prior.means[:, 0].numpy() / scale, variance
+    if isinstance(prior, GaussianMixture):
+        variance = prior.covariances[:, 0, 0].numpy() / scale**2
+        return prior.weights.log().numpy(), prior.means[:, 0].numpy() / scale, variance
+    return None
 
 
 def _posterior(family: tuple[NDArray, ...], u: NDArray) -> tuple[NDArray, NDArray, NDArray]:
@@ -127,7 +171,8 @@ def _posterior(family: tuple[NDArray, ...], u: NDArray) -> tuple[NDArray, NDArra
     log_weights, means, variances = family
     shifts = (means - u[:, None]) / (1 + variances)
     log = log_weights - np.log1p(variances) / 2 - shifts**2 * (1 + variances) / 2
-    return softmax(log, 1), shifts, variances / (1 + variances)
+    shares = np.exp(log - log.max(1, keepdims=True))
+    return shares / shares.sum(1, keepdims=True), shifts, variances / (1 + variances)
 
 
 def _half_moment(mean: NDArray, variance: NDArray) -> NDArray:

@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 if TYPE_CHECKING:
     from . import Objective
 
-# argument of the first predictions, and the default learning rate
-STARTS = {"lightgbm": ("init_score", 0.1), "xgboost": ("base_margin", 0.3)}
+DEFAULTS = {"lightgbm": 0.1, "xgboost": 0.3}  # learning rates
 
 
 class BalancedBooster(RegressorMixin, BaseEstimator):
@@ -34,20 +33,18 @@ class BalancedBooster(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """X (N, F), y (N,), or (N, D) with XGBoost, sample_weight (N,)."""
-        libraries = (each.__module__.split(".")[0] for each in type(self.booster).__mro__)
-        found = next((STARTS[name] for name in libraries if name in STARTS), None)
-        if found is None:
+        if self._start not in ("init_score", "base_margin"):
             raise TypeError(f"expected an LGBMRegressor or an XGBRegressor, got {self.booster!r}")
         objective = copy.copy(self.objective)
-        objective.known, (self.start_, rate) = None, found
-        objective.learning_rate = self.booster.learning_rate or rate
+        objective.known, library = None, type(self.booster).__module__.split(".")[0]
+        objective.learning_rate = self.booster.learning_rate or DEFAULTS[library]
         plain: Any = clone(self.booster)
         balanced: Any = clone(self.booster).set_params(objective=objective)  # pyright: ignore
         self.plain_ = plain.fit(X, y, sample_weight=sample_weight)
-        start, self.balanced_ = self.plain_.predict(X), None
-        if np.ptp(start, axis=0).any():  # LightGBM fails without any usable input
-            first = {self.start_: start}
-            self.balanced_ = balanced.fit(X, y, sample_weight=sample_weight, **first)
+        start = {self._start: self.plain_.predict(X)}
+        self.balanced_ = None
+        if np.ptp(start[self._start], axis=0).any():  # LightGBM fails without any usable input
+            self.balanced_ = balanced.fit(X, y, sample_weight=sample_weight, **start)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -56,6 +53,13 @@ class BalancedBooster(RegressorMixin, BaseEstimator):
         plain = self.plain_.predict(X)
         if self.balanced_ is None:
             return plain
-        if self.start_ == "base_margin":
+        if self._start == "base_margin":
             return self.balanced_.predict(X, base_margin=plain)
         return plain + self.balanced_.predict(X)
+
+    @property
+    def _start(self) -> str:
+        names = {"LGBMRegressor": "init_score", "XGBRegressor": "base_margin"}
+        return next(
+            (names[c.__name__] for c in type(self.booster).__mro__ if c.__name__ in names), ""
+        )

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ..priors import Prior
 from .candidates import CANDIDATES, held_out, spread
+from .inputs import numbers
 from .leverage import Leverage, leverage
 from .stretch import RANGES, Region, expected_errors, regions_of, smoothed_density, stretch_of
 
@@ -208,24 +208,3 @@ def diagnose(
         balanced_rmse=tuple(balanced),
         leverage=found,
     )
-
-
-def numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
-    """Return (N,) finite numbers, or raise an error that names the others."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    try:
-        found = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be real numbers: {error}") from None
-    if found.size != len(found):
-        raise ValueError(
-            f"expected one label dimension, got {found.size // max(len(found), 1)}; diagnose each "
-            "column separately"
-        )
-    if (bad := np.flatnonzero(~np.isfinite(found))).size:
-        raise ValueError(
-            f"{name} must be finite; {len(bad)} are missing or infinite, first in row {bad[0]}. "
-            "Drop these rows."
-        )
-    return found.reshape(-1)

@@ -1,23 +1,22 @@
-"""Leverage: how much any monotone map of the predictions can gain in the balanced error.
+"""Leverage: how much any map of the predictions can gain in the balanced error.
 
-The best map (isotonic regression with balanced weights) is fitted on one half of the held-out
-samples and measured on the other, both ways. No loss that only stretches predictions can gain more.
+In one dimension, the map is the best monotone one (isotonic regression with balanced weights); in
+several, the best stretch about the mean. It is fitted on one half of the held-out samples and
+measured on the other, both ways. No loss that only stretches predictions can gain more.
 
-N: samples; R: bootstrap replicates.
+N: samples; D: label dimensions; R: bootstrap replicates.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 REPLICATES = 400
+STRETCHES = np.concatenate([np.linspace(0.5, 1, 11), np.linspace(1.05, 3, 40)])
 FEWEST = 20  # held-out samples
-MAPS: dict[str, dict[str, Any]] = {  # settings of Rebalancer
-    "best": {"method": "isotonic"},
-    "theorem": {"criterion": "bmae"},
-}
+Map = Callable[[NDArray], NDArray]
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Leverage:
     after: float
     gain: float
     interval: tuple[float, float]
-    theorem: float  # gain of Theorem 1's curve
+    theorem: float | None  # gain of Theorem 1's curve; None in several dimensions
 
     @property
     def helps(self) -> bool:
@@ -42,8 +41,9 @@ class Leverage:
             f"Leverage: the best map of these predictions changes their balanced error from "
             f"{self.before:.4g} to {self.after:.4g} on other samples:",
             f"a gain of {self.gain:.1%} (95% interval {low:.1%} to {high:.1%}).",
-            f"Theorem 1's curve, with one parameter, gains {self.theorem:.1%}.",
         ]
+        if self.theorem is not None:
+            lines.append(f"Theorem 1's curve, with one parameter, gains {self.theorem:.1%}.")
         if not self.helps:
             lines.append(
                 "Balancing cannot be expected to help: rare labels are confused, not shrunk."
@@ -52,8 +52,9 @@ class Leverage:
 
 
 def leverage(labels: NDArray, pred: NDArray, target: NDArray) -> Leverage:
-    """Return how much a map of held-out predictions can gain: labels (L,) of the training set,
-    pred (N,) and target (N,) held out.
+    """Return how much a map of held-out predictions can gain.
+
+    labels: (L,) or (L, D) of the training set. pred, target: (N,) or (N, D), held out.
     """
     from ..posthoc import Rebalancer  # imported late: it takes seconds
     from ..posthoc.fitting import ranges
@@ -64,25 +65,52 @@ def leverage(labels: NDArray, pred: NDArray, target: NDArray) -> Leverage:
             f"{pred.shape} and {target.shape}"
         )
     half = np.random.default_rng(0).permutation(len(pred)) % 2 == 0
-    found = {"plain": pred, **{name: np.empty_like(pred) for name in MAPS}}
+    one = pred.ndim == 1
+    found = {"best": np.empty_like(pred), "theorem": np.empty_like(pred)}
     for train, test in ((half, ~half), (~half, half)):
-        for name, settings in MAPS.items():
-            curve = Rebalancer(labels, **settings).fit(pred[train], target[train])
-            found[name][test] = curve(pred[test])
+        own = pred[train], target[train]
+        found["best"][test] = (_monotone if one else _stretch)(labels, *own)(pred[test])
+        if one:
+            curve = Rebalancer(labels, criterion="bmae").fit(*own)
+            found["theorem"][test] = curve(pred[test])
+    place = ranges(target if one else np.linalg.norm(target - target.mean(0), axis=1))
     weights = np.random.default_rng(1).multinomial(
         len(pred), np.full(len(pred), 1 / len(pred)), REPLICATES
     )
-    place = ranges(target)
-    errors = {k: _balanced(np.abs(v - target), place, weights) for k, v in found.items()}
-    gains = {k: 1 - error / errors["plain"] for k, error in errors.items()}
-    low, high = np.quantile(gains["best"][1:], [0.025, 0.975])
+    errors = {k: _balanced(_size(v - target), place, weights) for k, v in found.items()}
+    plain = _balanced(_size(pred - target), place, weights)
+    gains = 1 - errors["best"] / plain
+    low, high = np.quantile(gains[1:], [0.025, 0.975])
     return Leverage(
-        before=float(errors["plain"][0]),
+        before=float(plain[0]),
         after=float(errors["best"][0]),
-        gain=float(gains["best"][0]),
+        gain=float(gains[0]),
         interval=(float(low), float(high)),
-        theorem=float(gains["theorem"][0]),
+        theorem=float(1 - errors["theorem"][0] / plain[0]) if one else None,
     )
+
+
+def _monotone(labels: NDArray, pred: NDArray, target: NDArray) -> Map:
+    from ..posthoc import Rebalancer
+
+    return Rebalancer(labels, method="isotonic").fit(pred, target)
+
+
+def _stretch(labels: NDArray, pred: NDArray, target: NDArray) -> Map:
+    from ..posthoc.fitting import balanced_weight
+
+    center = labels.mean(0)
+    weight = balanced_weight(np.linalg.norm(target - center, axis=1), np.ones(len(target)))
+
+    def error(factor: float) -> float:
+        return float(weight @ _size(center + factor * (pred - center) - target))
+
+    best = min(STRETCHES, key=error)
+    return lambda x: center + best * (x - center)
+
+
+def _size(error: NDArray) -> NDArray:
+    return np.abs(error) if error.ndim == 1 else np.linalg.norm(error, axis=1)
 
 
 def _balanced(error: NDArray, place: NDArray, weights: NDArray) -> NDArray:

@@ -1,5 +1,7 @@
-"""LightGBM and XGBoost on random label distributions: does the true balanced training loss ever
+"""LightGBM and XGBoost on 60 random label distributions: does the true balanced training loss ever
 rise, and how far do predictions leave the labels?
+
+    python -m tests.losses.boosters
 """
 
 from dataclasses import dataclass
@@ -108,3 +110,21 @@ def train(case: Case, library: str, rounds: int = 60) -> Result:
     whole = max(values) - min(values) + 1e-12
     rise = max(b - a for a, b in pairwise(values)) / (whole + abs(values[0]))
     return Result(rise, values[0] - values[-1], float(out.max()))
+
+
+def main(count: int = 60, rounds: int = 60) -> None:
+    results = {}
+    for index in range(count):
+        given = case(index)
+        for library in ETAS:
+            if given.y.ndim == 1 or library == "xgboost":
+                found = results[f"{library} {given.name}"] = train(given, library, rounds)
+                print(f"{library} {given.name}: {found}", flush=True)
+    for key in ("rise", "excess"):
+        name = max(results, key=lambda name: getattr(results[name], key))
+        print(f"largest {key} of {len(results)} trainings: {results[name]} ({name})")
+    print(f"{sum(r.rise > 1e-5 for r in results.values())} of {len(results)} rise")
+
+
+if __name__ == "__main__":
+    main()

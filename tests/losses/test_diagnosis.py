@@ -7,6 +7,7 @@ import pytest
 
 from losses import diagnose
 from losses.diagnosis.candidates import _mixture, held_out
+from losses.diagnosis.leverage import leverage
 
 RNG = np.random.default_rng(0)
 NORMAL = 5 + 0.5 * RNG.normal(size=4000)
@@ -96,10 +97,16 @@ def test_a_figure_is_drawn(tmp_path: Path):
         ([1.0] * 40 + [np.nan], None, "infinite, first in row 40. Drop these rows"),
         ([7.0] * 50, None, "all 50 labels are 7: there is nothing to balance"),
         (["a", "2"] * 30, None, "must be real numbers: could not convert string to float: .*'a'"),
+        ([1.0], None, "expected at least 30 labels, got 1"),
         (5.0, None, "expected at least 30 labels, got 1"),
+        (range(12), None, "expected at least 30 labels, got 12; fewer do not show the tails"),
         ([], None, "expected at least 30 labels, got 0"),
         (np.zeros((40, 3)), None, "expected one label dimension, got 3; diagnose each column"),
         ([[1, 2], [3]], None, "must be real numbers: .* inhomogeneous shape"),
+        (np.arange(40).astype("datetime64[D]"), None, "must be real numbers: got datetime64"),
+        (np.arange(40) + 1j, None, "must be real numbers: got complex128"),
+        (np.ma.masked_less(np.arange(40.0), 3), None, "3 are missing or infinite, first in row 0"),
+        (1e300 * np.arange(40.0), None, r"reach 4e\+301, keep them below 1e\+37"),
     ],
 )
 def test_bad_input_is_refused(labels, residuals, message: str):
@@ -124,6 +131,12 @@ def test_leverage_is_what_a_monotone_map_gains(shrunk: float, helps: bool):
         assert abs(found.gain) < 0.1
 
 
-def test_leverage_needs_samples():
+def test_leverage_in_several_dimensions_is_a_stretch():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(600, 3))
+    y -= y.mean(0)
+    found = leverage(y, 0.5 * y, y)
+    assert found.after == pytest.approx(0, abs=1e-9)
+    assert leverage(y, y + rng.normal(size=y.shape), y).gain < 0.3
     with pytest.raises(ValueError, match="at least 20 held-out"):
-        diagnose(NORMAL, NORMAL[:9], NORMAL[:9])
+        leverage(y, y[:9], y[:9])
