@@ -40,12 +40,13 @@ Words = Callable[[list[str]], list[str]]
 
 
 def command(
-    config: str, target: str | Callable[..., Any], rewrite: Words = list
+    name: str, config: str, target: str | Callable[..., Any], rewrite: Words = list
 ) -> Callable[..., Any]:
     """Return main(cfg), which checks the settings and calls `target`, a function or its name.
     Without a config it reads configs/<config>.yaml and the command line.
 
-    A name is imported after the settings are checked, so help and errors are fast.
+    A target is imported after the settings are checked, so help and errors are fast.
+    name: `__name__` of the script; main() is called at once if it is the main program.
     rewrite: changes the words of the command line before Hydra reads them.
     """
 
@@ -58,6 +59,8 @@ def command(
             settings.check(cfg, config)
         return (pkgutil.resolve_name(target) if isinstance(target, str) else target)(cfg)
 
+    if name == "__main__":
+        main()
     return main
 
 

@@ -37,7 +37,4 @@ def positional(arguments: list[str]) -> list[str]:
     return [a if "=" in a or a.startswith("-") else f"labels='{a}'" for a in arguments]
 
 
-main = command("diagnose", report, positional)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "diagnose", report, positional)
