@@ -11,7 +11,7 @@ test labels are a grid and no sample (`benchmark.sampled: false`): there only se
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -51,9 +51,8 @@ def over_seeds(differences: Mapping[Seed, float]) -> Interval | None:
     stages: dict[int, list[float]] = {}
     for (first, _), value in differences.items():
         stages.setdefault(first, []).append(value)
-    values = [float(np.mean(of_stage)) for of_stage in stages.values()]
-    if len(values) == 1:
-        values = list(differences.values())
+    means = [float(np.mean(of_stage)) for of_stage in stages.values()]
+    values = means if len(means) > 1 else list(differences.values())
     if len(values) < 2:
         return None
     half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stats.sem(values)
@@ -120,40 +119,28 @@ def samples(
     }
 
 
-def against(
-    rows: Mapping[str, Mapping[str, Any]],
-    baselines: Sequence[str],
-    better: Mapping[str, Any],
-    sampled: bool = True,
-) -> dict[str, Any]:
-    """Return {row: {baseline: {column: difference}}} of rows as `samples` returns them."""
-    return {
-        row: {
-            baseline: {
-                name: difference(columns[name], rows[baseline][name], better[name], sampled)
-                for name in columns
-                if name in rows[baseline]
-            }
-            for baseline in baselines
-            if baseline in rows and baseline != row
-        }
-        for row, columns in rows.items()
-    }
-
-
 def compared(
     content: Mapping[str, Any],
     replicates: Mapping[str, Mapping[str, NDArray]],
     benchmark: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return {"against"} of a table: its rows, except the values of a sweep, against the rows that
-    its benchmark highlights as baseline and re-weighted."""
-    values = swept(content)
-    rows = {row: cells for row, cells in samples(content, replicates).items() if row not in values}
-    names = dict.fromkeys(name for columns in rows.values() for name in columns)
-    better = {name: column(benchmark, name).better for name in names}
-    baselines = highlighted(benchmark, "baseline", "reweighted")
-    return {"against": against(rows, baselines, better, benchmark.get("sampled", True))}
+    """Return {"against": {row: {baseline: {column: difference}}}} of a table: its rows, except the
+    values of a sweep, against the rows that its benchmark highlights as baseline and re-weighted.
+    """
+    values, found = swept(content), samples(content, replicates)
+    rows = {row: columns for row, columns in found.items() if row not in values}
+    baselines = [row for row in highlighted(benchmark, "baseline", "reweighted") if row in rows]
+
+    def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+        sampled = benchmark.get("sampled", True)
+        better = {name: column(benchmark, name).better for name in ours if name in theirs}
+        return {n: difference(ours[n], theirs[n], better[n], sampled) for n in better}
+
+    against = {
+        row: {other: differences(rows[row], rows[other]) for other in baselines if other != row}
+        for row in rows
+    }
+    return {"against": against}
 
 
 def swept(content: Mapping[str, Any]) -> set[str]:

@@ -16,10 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from engine.tables.plots import STYLE, save
-from engine.tables.report.summary import KINDS, Measurement, measurements, metric
+from engine.tables.report.summary import KINDS, REFERENCES, Measurement, measurements, metric
 
 LIMITS = (-45.0, 20.0)  # percent; what lies outside is written at the edge
-REFERENCES = ("baseline", "reweighted")
 LOOKS = {  # colour-blind-safe, Okabe and Ito
     "paper": ("#D55E00", "o"),
     "ours": ("#0072B2", "s"),
@@ -27,14 +26,13 @@ LOOKS = {  # colour-blind-safe, Okabe and Ito
 }
 SEEDS: Any = {"linewidth": 3.2, "solid_capstyle": "butt"}
 IMAGES: Any = {"linewidth": 1.1}
+GREY = "#555555"
 
 
-def relative(one: Measurement, row: str, reference: str) -> dict[str, Any] | None:
+def relative(one: Measurement, row: str, reference: str) -> dict[str, Any]:
     """Return {"mean", "seeds", "images", "verdict"} of a difference in percent of the reference,
-    negative is better; None if the values of the rows are not stored."""
+    negative is better."""
     found = one.difference(row, reference)
-    if found.get("mean") is None:
-        return None
     scale = 100 / abs(one.means[reference]) * (1 if one.column.better == "lower" else -1)
     ends = {
         key: found[key] and sorted(scale * x for x in found[key]) for key in ("seeds", "images")
@@ -59,63 +57,50 @@ def plot(ax: Axes, y: float, found: Mapping[str, Any], kind: str) -> None:
 
 def forest(found: Sequence[Measurement]) -> Figure:
     """Plot the best loss of the paper, of ours and post-hoc against plain loss and re-weighting."""
-    lines, headers, y = [], [], 0.0  # (y, measurement, kind)
+    lines, labels, y = [], [], -0.4  # (y, measurement, kind, or None for the title); text
     for one in found:
-        headers.append((y, one))
-        for kind in LOOKS:
-            if one.best[kind] is not None:
-                y += 1
+        name = "" if one.name == one.benchmark["name"] else f", {one.name}"
+        title = f"{one.benchmark['title']}{name} ({metric(one.column.title, one.column)})"
+        for kind, label in [(None, title), *((kind, one.best[kind]) for kind in LOOKS)]:
+            if label is not None:
+                y += 1 if kind else 0.4
                 lines.append((y, one, kind))
-        y += 1.4
+                labels.append(label)
+        y += 1
     with mpl.rc_context(STYLE):
-        figure = Figure((9.5, 1.1 + 0.25 * y))
+        figure = Figure((9.5, 1.2 + 0.25 * y))
         axes = figure.subplots(1, 2, sharey=True)
         for ax, reference in zip(axes, REFERENCES, strict=True):
-            ax.set(xlim=LIMITS, ylim=(y - 0.6, -0.7))
+            ax.set(xlim=LIMITS, ylim=(y - 0.2, -0.7))
             ax.set_xlabel("relative difference (%), negative is better")
             ax.set_title(f"against the {KINDS[reference].lower()}".replace("the re-", "re-"))
             ax.axvline(0, color="#888888", linewidth=0.8, zorder=0)
             ax.grid(axis="x", color="#EEEEEE", zorder=0)
             ax.tick_params(axis="y", length=0)
-            for at, one in headers:
-                ax.axhline(at - 0.7, color="#DDDDDD", linewidth=0.6, zorder=0)
-                name = one.best[reference]
-                text = f"compared with {name}" if name else "not measured"
-                look: Any = {"ha": "right", "va": "center", "fontsize": 7.5, "color": "#555555"}
-                ax.text(LIMITS[1], at, text, **look)
             for at, one, kind in lines:
-                row, other = one.best[kind], one.best[reference]
-                compared = relative(one, row, other) if row and other else None
-                if compared is not None:
-                    plot(ax, at, compared, kind)
-        titles = [f"{title(one)} ({metric(one.column.title, one.column)})" for _, one in headers]
-        rows = [one.best[kind] for _, one, kind in lines]
-        axes[0].set_yticks([at for at, *_ in headers] + [at for at, *_ in lines], titles + rows)
-        for label in axes[0].get_yticklabels()[: len(headers)]:
-            label.set_fontweight("bold")
-        figure.legend(handles=legend(), loc="lower center", ncols=6, fontsize=8)
+                other = one.best[reference]
+                if kind is None:
+                    ax.axhline(at - 0.7, color="#DDDDDD", linewidth=0.6, zorder=0)
+                    text = f"compared with {other}" if other else "not measured"
+                    look: Any = {"ha": "right", "va": "center", "fontsize": 7.5, "color": GREY}
+                    ax.text(LIMITS[1], at, text, **look)
+                elif other is not None:
+                    plot(ax, at, relative(one, one.best[kind] or "", other), kind)
+        axes[0].set_yticks([at for at, *_ in lines], labels)
+        for label, (_, _, kind) in zip(axes[0].get_yticklabels(), lines, strict=True):
+            label.set_fontweight("normal" if kind else "bold")
+        marks: list[Any] = [
+            ({"color": colour, "marker": marker, "linestyle": ""}, KINDS[kind])
+            for kind, (colour, marker) in LOOKS.items()
+        ]
+        hollow = {"marker": "o", "markerfacecolor": "white", "linestyle": ""}
+        marks += [({"color": GREY, **hollow}, "hollow: tie")]
+        marks += [({"color": GREY, **SEEDS}, "95% CI over seeds")]
+        marks += [({"color": GREY, **IMAGES}, "95% CI over test images")]
+        handles = [Line2D([], [], **look, label=label) for look, label in marks]
+        figure.legend(handles=handles, loc="lower center", ncols=6, fontsize=8)
         figure.tight_layout(rect=(0, 0.045, 1, 1))
     return figure
-
-
-def title(one: Measurement) -> str:
-    """E.g. Age estimation, wiki."""
-    name = "" if one.name == one.benchmark["name"] else f", {one.name}"
-    return one.benchmark["title"] + name
-
-
-def legend() -> list[Line2D]:
-    marks = [
-        Line2D([], [], color=colour, marker=marker, linestyle="", label=KINDS[kind])
-        for kind, (colour, marker) in LOOKS.items()
-    ]
-    hollow = {"marker": "o", "markerfacecolor": "white", "linestyle": ""}
-    return [
-        *marks,
-        Line2D([], [], color="#555555", **hollow, label="hollow: tie"),  # pyright: ignore
-        Line2D([], [], color="#555555", **SEEDS, label="95% CI over seeds"),
-        Line2D([], [], color="#555555", **IMAGES, label="95% CI over test images"),
-    ]
 
 
 def write(results: Path) -> list[Path]:

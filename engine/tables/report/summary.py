@@ -7,7 +7,7 @@ of the differences (intervals.py).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from engine import RESULTS
@@ -23,6 +23,7 @@ KINDS = {
     "ours": "Our best loss",
     "posthoc": "Best post-hoc",
 }
+REFERENCES = ("baseline", "reweighted")
 VERDICTS = {"ahead": "ahead of", "tie": "tie with", "behind": "behind", "open": "open against"}
 
 
@@ -37,11 +38,8 @@ class Measurement(NamedTuple):
     samples: Mapping[str, Any]  # {row: {"values", "replicates"}}
 
     def difference(self, row: str, other: str) -> dict[str, Any]:
-        """Compare two rows; the verdict is open if their values are not stored."""
-        if row not in self.samples or other not in self.samples:
-            return {"verdict": "open"}
-        better, sampled = self.column.better, self.benchmark.get("sampled", True)
-        return intervals.difference(self.samples[row], self.samples[other], better, sampled)
+        sides = self.samples[row], self.samples[other]
+        return intervals.difference(*sides, self.column.better, self.benchmark.get("sampled", True))
 
 
 def measurement(benchmark: Mapping[str, Any], name: str) -> Measurement:
@@ -51,26 +49,22 @@ def measurement(benchmark: Mapping[str, Any], name: str) -> Measurement:
     cells = {row: cells[key] for row, cells in all_rows(content).items() if key in cells}
     means = {row: one["mean"] for row, one in cells.items() if one["mean"] is not None}
     sign = 1 if about.better == "lower" else -1
-    best = {}
     config = table_configs()[benchmark["name"]].get("rows") or {}
-    posthoc = [row for row, about in config.items() if "posthoc" in about]
-    for kind in KINDS:
-        rows = posthoc if kind == "posthoc" else highlighted(benchmark, kind)
-        known = [row for row in rows if row in means]
+    rows = {kind: highlighted(benchmark, kind) for kind in KINDS}
+    rows["posthoc"] = [row for row, about in config.items() if "posthoc" in about]
+    best = {}
+    for kind, names in rows.items():
+        known = [row for row in names if row in means]
         best[kind] = min(known, key=lambda row: sign * means[row], default=None)
-    replicates = read_replicates(RESULTS / f"{name}{REPLICATES}")
-    found = intervals.samples(content, replicates) if "seeds" in content else {}
-    samples = {row: columns[key] for row, columns in found.items() if key in columns}
+    found = intervals.samples(content, read_replicates(RESULTS / f"{name}{REPLICATES}"))
+    samples = {row: found[row][key] for row in means}
     return Measurement(name, benchmark, about, means, best, samples)
 
 
 def measurements() -> list[Measurement]:
     """Return all measurements of the summary that are in results/."""
-    benchmarks = [
-        table["benchmark"]
-        for name, table in table_configs().items()
-        if name == table["benchmark"]["name"]
-    ]
+    tables = table_configs().items()
+    benchmarks = [t["benchmark"] for name, t in tables if name == t["benchmark"]["name"]]
     return [
         measurement(benchmark, name)
         for benchmark in benchmarks
@@ -99,24 +93,21 @@ def metric(name: str, about: Column) -> str:
 def verdicts(one: Measurement) -> str:
     """E.g. BMC ahead of Vanilla, tie with RRT; Histogram ahead of Vanilla and RRT, behind BMC: each
     against those to the left of it."""
-    clauses, kinds = [], list(KINDS)
-    for kind in kinds[2:]:
-        row = one.best[kind]
-        references = kinds[: kinds.index(kind)]
-        others = [other for name in references if (other := one.best[name]) is not None]
-        if row is None or not others:
+    clauses = []
+    rows = [(kind, row) for kind, row in one.best.items() if row is not None]
+    for i, (kind, row) in enumerate(rows):
+        if kind in REFERENCES:
             continue
         found: dict[str, list[str]] = {}
-        for other in others:
+        for _, other in rows[:i]:
             found.setdefault(one.difference(row, other)["verdict"], []).append(other)
-        words = [f"{VERDICTS[v]} {joined(found[v])}" for v in VERDICTS if v in found]
-        clauses.append(f"{row} {', '.join(words)}")
+        words = []
+        for verdict in (verdict for verdict in VERDICTS if verdict in found):
+            *others, last = found[verdict]
+            names = f"{', '.join(others)} and {last}" if others else last
+            words.append(f"{VERDICTS[verdict]} {names}")
+        clauses += [f"{row} {', '.join(words)}"] if words else []
     return "; ".join(clauses)
-
-
-def joined(names: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def publish() -> None:
