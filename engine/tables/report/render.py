@@ -1,9 +1,21 @@
-"""Render the report as one self-contained HTML page, and as Markdown."""
+"""The report: every table of the paper with our measurements and figures, as one self-contained
+HTML page and as Markdown.
+
+configs/table/<table>.yaml                 the paper's numbers (cited); its benchmark
+<results>/<name>.json, <outputs>/...       measurements (mini data, or real data)
+.../figures/<name>_<kind>.png              figures of the measurement <name>
+
+a section  name, title, columns, benchmark, sources, figures, rows
+a source   a measurement: name, mark (mini or real data), path, content, provenance
+a figure   path, kind, source
+a row      method, mark (cited, mini or real), origin, cells {column: cell}, against
+"""
 
 import base64
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace as Record
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -11,12 +23,12 @@ from omegaconf import DictConfig
 
 from datasets.io.files import atomic_write
 from engine import RESULTS
+from engine.runs import records
 from engine.runs.provenance import meta
-from engine.tables.columns import heads
+from engine.tables.columns import all_rows, benchmark_of, columns_of, heads, table_configs, table_of
 from engine.tables.intervals import is_ahead
-from engine.tables.report import forest, summary
-from engine.tables.report.gather import gather
-from engine.tables.table import in_markdown, text
+from engine.tables.report import summary
+from engine.tables.table import cell, in_markdown, text
 
 MARKS = {
     "cited": "printed in the paper, or published with it; not measured here",
@@ -32,9 +44,89 @@ def main(cfg: DictConfig) -> None:
         print(f"{outputs}: no such folder, so the report shows results/ alone.")
     if cfg.publish:
         summary.publish()
-        forest.write(RESULTS)
     for path in write(outputs, cfg.own):
         print(path)
+
+
+def gather(results: Path, outputs: Path | None = None) -> list[Record]:
+    """Return the sections of the report. `outputs`: the folder of this machine's tables, if any."""
+    sections: dict[str, Record] = {}
+
+    def add(name: str, title: str, columns: Any, benchmark: Any) -> None:
+        sections[name] = Record(name=name, title=title, columns=columns, benchmark=benchmark)
+        sections[name].sources, sections[name].figures = [], []
+
+    for name, table in table_configs().items():
+        add(name, table["title"], table["columns"], table["benchmark"])
+    own = outputs.glob("*/*.json") if outputs is not None else []
+    figures = {}
+    for folder in [results, *sorted({path.parent for path in own})]:
+        for path in sorted(folder.glob("*.json")):
+            content = records.read(path, f"Rerun that table, or remove {path}.")
+            if isinstance(content.get("rows"), dict):
+                name = table_of(path.stem, content) or path.stem
+                if name not in sections:
+                    add(name, name, columns_of(content), benchmark_of(path.stem, content))
+                where = "" if folder == results else " (this machine)"
+                sections[name].sources.append(source_of(path, content, where))
+        for path in sorted((folder / "figures").glob("*.png")):
+            if not path.is_symlink() and not path.parent.is_symlink():  # it could show any file
+                figures[path.name] = path  # the newest
+    pairs = [(section, source) for section in sections.values() for source in section.sources]
+    for path in figures.values():
+        near = path.parent.parent
+        fits = [pair for pair in pairs if path.stem.startswith(f"{pair[1].path.stem}_")]
+        if fits:  # the longest name, preferably in the same folder
+            section, source = max(
+                fits, key=lambda pair: (len(pair[1].path.stem), pair[1].path.parent == near)
+            )
+            kind = path.stem.removeprefix(f"{source.path.stem}_")
+            section.figures.append(Record(path=path, kind=kind, source=source))
+    for name, section in sections.items():
+        section.rows = rows_of(section, table_configs().get(name, {}).get("paper") or {})
+    return [section for section in sections.values() if section.rows]
+
+
+def source_of(path: Path, content: Mapping[str, Any], where: str) -> Record:
+    """Return a measurement; seeds are e.g. `3`, or `1 to 3` if rows differ."""
+    cells = (cell for row in all_rows(content).values() for cell in row.values())
+    counts = sorted({cell["seeds"] for cell in cells if cell["seeds"]}) or [0]
+    meta = content.get("meta", {})
+    command = str(meta.get("command", "unknown"))
+    seconds = meta.get("cpu_seconds") or meta.get("seconds")
+    changed = ", with local changes" if meta.get("changed") else ""
+    provenance = {
+        "file": os.path.relpath(path),
+        "command": command,
+        "commit": str(meta.get("commit") or "unknown")[:10] + changed,
+        "seeds": " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))),
+        "machine": str(meta.get("machine", "unknown")),
+        "time": "unknown" if seconds is None else f"{seconds:,.0f} s",
+    }
+    # real poses on generated bodies are generated data, too
+    mark = "mini" if path.stem.endswith("_mini") or "paths=mini" in command else "real"
+    name = path.stem + where
+    return Record(name=name, mark=mark, path=path, content=content, provenance=provenance)
+
+
+def rows_of(section: Record, paper: Mapping[str, Any]) -> list[Record]:
+    """Return every method of the paper and of ours; the paper's numbers first, ours below."""
+    lines = []
+    ours = (method for source in section.sources for method in all_rows(source.content))
+    for method in dict.fromkeys([*paper, *ours]):
+        if method in paper:
+            numbers = zip(section.columns, paper[method], strict=True)
+            cited = {name: cell([value]) for name, value in numbers}
+            lines.append(
+                Record(method=method, mark="cited", origin="paper", cells=cited, against={})
+            )
+        for source in section.sources:
+            cells = all_rows(source.content).get(method, {})
+            if any(one["mean"] is not None or one.get("diverged") for one in cells.values()):
+                row = Record(method=method, mark=source.mark, origin=source.name, cells=cells)
+                row.against = source.content.get("against") or {}
+                lines.append(row)
+    return lines
 
 
 def render(template: str, sections: Sequence[Any], meta: Mapping[str, Any], **more: Any) -> str:
