@@ -24,6 +24,8 @@ LEVEL = 0.95
 Interval = tuple[float, float]
 Seed = tuple[int, int]  # of stage 1 and of stage 2; a row of one stage has it twice
 Better = Literal["lower", "higher"]
+Content = Mapping[str, Any]  # of a table, see table.py
+Replicates = Mapping[str, Mapping[str, NDArray]]  # {row: {column: (R,)}}
 
 
 def paired(ours: Mapping[Seed, float], theirs: Mapping[Seed, float]) -> dict[Seed, float]:
@@ -80,9 +82,7 @@ def verdict(
     return "ahead" if min(ends) > 0 else "behind" if max(ends) < 0 else "tie"
 
 
-def difference(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], better: Better, sampled: bool = True
-) -> dict[str, Any]:
+def difference(ours: Any, theirs: Any, better: Better, sampled: bool = True) -> dict[str, Any]:
     """Compare two rows in one column; each has "values" {seed: value} and "replicates" (R,)."""
     by_seed = paired(ours["values"], theirs["values"])
     seeds = over_seeds(by_seed)
@@ -97,33 +97,24 @@ def difference(
     }
 
 
-def samples(
-    content: Mapping[str, Any], replicates: Mapping[str, Mapping[str, NDArray]]
-) -> dict[str, dict[str, Any]]:
+def samples(content: Content, replicates: Replicates) -> dict[str, dict[str, Any]]:
     """Return {row: {column: {"values": {seed: value}, "replicates": (R,) or None}}} of a stored
     table, without rows that were not run or diverged."""
-    cells = all_rows(content)
-    seeds = {row: [tuple(seed) for seed in of_row] for row, of_row in content["seeds"].items()}
-
-    def sample(row: str, name: str) -> dict[str, Any]:
-        values = (math.nan if v is None else v for v in cells[row][name]["values"])
-        return {
-            "values": dict(zip(seeds[row], values, strict=True)),
-            "replicates": replicates.get(row, {}).get(name),
-        }
-
-    return {
-        row: {name: sample(row, name) for name in cells[row]}
-        for row in cells
-        if seeds.get(row) and not any(entry.get("diverged") for entry in cells[row].values())
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for row, cells in all_rows(content).items():
+        seeds = [tuple(seed) for seed in content["seeds"].get(row, ())]
+        if not seeds or any(entry.get("diverged") for entry in cells.values()):
+            continue
+        found[row] = {}
+        for name, entry in cells.items():
+            values = (math.nan if value is None else value for value in entry["values"])
+            by_seed = dict(zip(seeds, values, strict=True))
+            stored = replicates.get(row, {}).get(name)
+            found[row][name] = {"values": by_seed, "replicates": stored}
+    return found
 
 
-def compared(
-    content: Mapping[str, Any],
-    replicates: Mapping[str, Mapping[str, NDArray]],
-    benchmark: Mapping[str, Any],
-) -> dict[str, Any]:
+def compared(content: Content, replicates: Replicates, benchmark: Content) -> dict[str, Any]:
     """Return {"against": {row: {baseline: {column: difference}}}} of a table: its rows, except the
     values of a sweep, against the rows that its benchmark highlights as baseline and re-weighted.
     """

@@ -21,7 +21,7 @@ from datasets.io.arrays import read_npz
 from datasets.io.files import atomic_write
 from engine.runs import records
 from engine.tables.columns import all_rows, benchmark_of, column, columns_of, heads
-from engine.tables.intervals import is_ahead
+from engine.tables.intervals import Content, Replicates, is_ahead
 
 FORMATS = ("md", "csv", "tex")
 EXTRAS = "Not in the paper"
@@ -46,7 +46,7 @@ def cell(values: Sequence[float | str | None], paper: float | None = None) -> di
     return {**found, "seeds": len(finite), "values": kept}
 
 
-def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
+def render(table: Content, form: str = "md", file: str = "") -> str:
     """Return the table as Markdown, CSV or LaTeX; `file`: the name of its file."""
     names, against = columns_of(table), table.get("against") or {}
     if form == "csv":
@@ -112,7 +112,7 @@ def markdown(grid: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in (grid[0], rule, *grid[1:]))
 
 
-def sections_of(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def sections_of(table: Content) -> dict[str, Content]:
     """Return the paper's rows and, if there are any, ours: {title: {row: cells}}."""
     sections = {"": table["rows"], EXTRAS: table.get("extras", {})}
     return {title: rows for title, rows in sections.items() if rows}
@@ -139,7 +139,7 @@ def _tex(grids: Mapping[str, Sequence[Sequence[str]]]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | None = None) -> None:
+def show(table: Content, title: str, reference: Content | None = None) -> None:
     """Print the table by metric: our numbers, the paper's, and those of the committed reference."""
     names, benchmark = columns_of(table), benchmark_of("", table)
     known = all_rows(reference or {"rows": {}})
@@ -195,10 +195,7 @@ def number(value: float) -> str:
 
 
 def write(
-    table: Mapping[str, Any],
-    folder: Path,
-    name: str,
-    replicates: Mapping[str, Mapping[str, Any]] | None = None,
+    table: Content, folder: Path, name: str, replicates: Replicates | None = None
 ) -> list[Path]:
     """Write <folder>/<name>.{md,csv,tex,json} and <name>_draws.npz, the replicates {row: {column:
     (R,)}} as "row/column" in float32; return the paths."""
@@ -221,7 +218,7 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
     return [path]
 
 
-def write_texts(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+def write_texts(table: Content, folder: Path, name: str) -> list[Path]:
     """Write what is rendered from the JSON: <folder>/<name>.{md,csv,tex}."""
     paths = [folder / f"{name}.{form}" for form in FORMATS]
     for path, form in zip(paths, FORMATS, strict=True):

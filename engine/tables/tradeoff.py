@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from engine.runs import records
 from engine.tables.columns import column
-from engine.tables.intervals import Seed, difference, samples
+from engine.tables.intervals import Content, Replicates, Seed, difference, samples
 from engine.tables.plots import STYLE, colour, save
 
 Point = tuple[float, float]
@@ -57,9 +57,7 @@ def end_of(fronts: Mapping[str, NDArray], start: float) -> float:
     return float(np.median(ends)) if ends else start
 
 
-def areas(
-    content: Mapping[str, Any], replicates: Mapping[str, Mapping[str, NDArray]]
-) -> dict[str, dict[str, Any]]:
+def areas(content: Content, replicates: Replicates) -> dict[str, dict[str, Any]]:
     """Return {method: {"mean", "values" of each stage-1 run, "against": {method: difference}}}.
 
     A front consists of means over stage-2 seeds; there is one for each stage-1 run, and one on each
@@ -147,7 +145,7 @@ def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         return save({"curves": figure}, folder, cfg.name)
 
 
-def point_of(content: Mapping[str, Any], row: str) -> Point:
+def point_of(content: Content, row: str) -> Point:
     """Return (x, y) of a row, means over all seeds; NaN if it diverged or has no such labels."""
     found = (content["rows"][row][content["tradeoff"][axis]]["mean"] for axis in ("x", "y"))
     x, y = (np.nan if value is None else value for value in found)
@@ -155,7 +153,7 @@ def point_of(content: Mapping[str, Any], row: str) -> Point:
 
 
 def plot_curve(
-    method: str, points: Mapping[str, Point], content: Mapping[str, Any], ax: Axes, continuous: bool
+    method: str, points: Mapping[str, Point], content: Content, ax: Axes, continuous: bool
 ) -> None:
     """Plot the curve of a method, with a ring at the value chosen on validation.
 
