@@ -5,9 +5,8 @@ configs/table/<table>.yaml                 the paper's numbers (cited); its benc
 <results>/<name>.json, <outputs>/...       measurements (mini data, or real data)
 .../figures/<name>_<kind>.png              figures of the measurement <name>
 
-a section  name, title, columns, benchmark, sources, figures, rows
-a source   a measurement: name, mark (mini or real data), path, content, provenance
-a figure   path, kind, source
+a section  name, title, columns, benchmark, sources, rows
+a source   a measurement: name, mark (mini or real data), path, content, provenance, figures
 a row      method, mark (cited, mini or real), origin, cells {column: cell}, against
 """
 
@@ -50,41 +49,37 @@ def main(cfg: DictConfig) -> None:
 
 def gather(results: Path, outputs: Path | None = None) -> list[Record]:
     """Return the sections of the report. `outputs`: the folder of this machine's tables, if any."""
-    sections: dict[str, Record] = {}
-
-    def add(name: str, title: str, columns: Any, benchmark: Any) -> None:
-        sections[name] = Record(name=name, title=title, columns=columns, benchmark=benchmark)
-        sections[name].sources, sections[name].figures = [], []
-
-    for name, table in table_configs().items():
-        add(name, table["title"], table["columns"], table["benchmark"])
+    found: dict[str, list[Record]] = {name: [] for name in table_configs()}
     own = outputs.glob("*/*.json") if outputs is not None else []
     figures = {}
     for folder in [results, *sorted({path.parent for path in own})]:
         for path in sorted(folder.glob("*.json")):
             content = records.read(path, f"Rerun that table, or remove {path}.")
             if isinstance(content.get("rows"), dict):
-                name = table_of(path.stem, content) or path.stem
-                if name not in sections:
-                    add(name, name, columns_of(content), benchmark_of(path.stem, content))
                 where = "" if folder == results else " (this machine)"
-                sections[name].sources.append(source_of(path, content, where))
+                name = table_of(path.stem, content) or path.stem
+                found.setdefault(name, []).append(source_of(path, content, where))
         for path in sorted((folder / "figures").glob("*.png")):
             if not path.is_symlink() and not path.parent.is_symlink():  # it could show any file
                 figures[path.name] = path  # the newest
-    pairs = [(section, source) for section in sections.values() for source in section.sources]
     for path in figures.values():
-        near = path.parent.parent
-        fits = [pair for pair in pairs if path.stem.startswith(f"{pair[1].path.stem}_")]
-        if fits:  # the longest name, preferably in the same folder
-            section, source = max(
-                fits, key=lambda pair: (len(pair[1].path.stem), pair[1].path.parent == near)
-            )
-            kind = path.stem.removeprefix(f"{source.path.stem}_")
-            section.figures.append(Record(path=path, kind=kind, source=source))
-    for name, section in sections.items():
-        section.rows = rows_of(section, table_configs().get(name, {}).get("paper") or {})
-    return [section for section in sections.values() if section.rows]
+        known = [source for sources in found.values() for source in sources]
+        fits = [source for source in known if path.stem.startswith(f"{source.path.stem}_")]
+        near = path.parent.parent  # the longest name, preferably in the same folder
+        fits.sort(key=lambda source: (len(source.path.stem), source.path.parent == near))
+        for source in fits[-1:]:
+            source.figures[path.stem.removeprefix(f"{source.path.stem}_")] = path
+    sections = []
+    for name, sources in found.items():
+        about = table_configs().get(name)
+        if about is None:
+            content = sources[0].content
+            about = {"columns": columns_of(content), "benchmark": benchmark_of(name, content)}
+        section = Record(name=name, title=about.get("title", name), sources=sources)
+        section.columns, section.benchmark = about["columns"], about["benchmark"]
+        section.rows = rows_of(section, about.get("paper") or {})
+        sections += [section] if section.rows else []
+    return sections
 
 
 def source_of(path: Path, content: Mapping[str, Any], where: str) -> Record:
@@ -105,8 +100,8 @@ def source_of(path: Path, content: Mapping[str, Any], where: str) -> Record:
     }
     # real poses on generated bodies are generated data, too
     mark = "mini" if path.stem.endswith("_mini") or "paths=mini" in command else "real"
-    name = path.stem + where
-    return Record(name=name, mark=mark, path=path, content=content, provenance=provenance)
+    about = {"content": content, "provenance": provenance, "figures": {}}
+    return Record(name=path.stem + where, mark=mark, path=path, **about)
 
 
 def rows_of(section: Record, paper: Mapping[str, Any]) -> list[Record]:
