@@ -97,7 +97,7 @@ def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> 
         found = [str(Path(__file__).parent), ROOT, os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
     os.environ[FULL] = "1"  # Hydra passes errors on to us
-    signal.signal(signal.SIGTERM, _interrupt)  # temporary files are removed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # temporary files are removed
     failures.clear()
     done = None
     try:
@@ -113,7 +113,3 @@ def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> 
         print("\n".join(dict.fromkeys(failures)) + hint, file=sys.stderr, flush=True)
         raise SystemExit(1)
     return done
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt

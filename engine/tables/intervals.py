@@ -124,8 +124,11 @@ def compared(content: Content, replicates: Replicates, benchmark: Content) -> di
 
     def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
         sampled = benchmark.get("sampled", True)
-        better = {name: column(benchmark, name).better for name in ours if name in theirs}
-        return {n: difference(ours[n], theirs[n], better[n], sampled) for n in better}
+        return {
+            name: difference(ours[name], theirs[name], column(benchmark, name).better, sampled)
+            for name in ours
+            if name in theirs
+        }
 
     against = {
         row: {other: differences(rows[row], rows[other]) for other in baselines if other != row}

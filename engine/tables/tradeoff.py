@@ -72,7 +72,7 @@ def areas(content: Content, replicates: Replicates) -> dict[str, dict[str, Any]]
     rows = [start, *(row for of_method in methods.values() for row in of_method)]
     stages = sorted({first for first, _ in found[start][axes[0]]["values"]})
 
-    def on_stages(values: Mapping[Seed, float]) -> list[float]:
+    def on_stages(values: Mapping[Seed, float]) -> list[Any]:
         return [np.mean([v for (s1, _), v in values.items() if s1 == stage]) for stage in stages]
 
     def heights_of(points: Mapping[str, NDArray]) -> dict[str, NDArray]:
