@@ -38,8 +38,6 @@ WRONG = {  # script and arguments: a part of the message
     "train BMC trainer.epoch=3": "Did you mean trainer.epochs?",
     "train BMC optim.lr=1": "Did you mean optim.optimizer.lr?",
     "train BMC lr=1": "Did you mean optim.optimizer.lr?",
-    "train BMC epochs=1": "Did you mean trainer.epochs?",
-    "train BMC loss.likelihood.sgma=3": "Did you mean loss.likelihood.sigma?",
     "train BMC loss.sigma=3": "Did you mean loss.likelihood.sigma?",
     "train BMC loss/prior=nope": "loss/prior=nope: no such choice; choose from batch, bi",
     "train BMC preset=nope": "preset=nope: no such choice; choose from laptop, official, paper",
@@ -54,33 +52,23 @@ WRONG = {  # script and arguments: a part of the message
     "table table=ihmr dataset.onli=[coco]": "dataset.onli",
     "table AGES sedes=3": "Did you mean seeds?",
     "table AGES seeds=0": "seeds: expected a whole number >= 1; got 0",
-    "table AGES jobs=abc": "jobs",
     "table AGES name=../x": "name",
-    "table AGES ~seeds": "seeds is missing",
     "table AGES overrides=[nope]": "nope",
     "table AGES ~table.rows.RRT+LSD": "unknown RRT+LSD; choose from Vanilla, RRT",
     "table AGES add={BMC:imdb_wiki/bmc}": "add: the table has a row BMC already",
     "table AGES add={Mine:imdb_wiki/mine}": "imdb_wiki/mine: no such choice",
     "reproduce tables=imdb_wiki": "tables",
     "reproduce data=nope": "mini, real",
-    "reproduce paths.outputs=''": "paths.outputs",
     "evaluate run=/etc": "config.yaml",
     "evaluate run=x splits=val": "splits",
     "evaluate run=x split=tset": "Did you mean test?",
-    "evaluate run=x checkpoint=bst": "best",
-    "evaluate run=x batch_size=0": "batch_size",
     "run_synthetic seeds=0": "seeds",
-    "run_synthetic epochs=0": "epochs",
     "run_synthetic folder=''": "folder",
     "prepare_mini draw=[nope]": "bodies, faces, rooms",
-    "prepare_mini images=0": "images",
-    "prepare_mini images=abc": "images",
     "prepare_mini draw=[faces] size=1000000": "4096",
     "prepare_age source=imdb_wiki": "root must be given, e.g. root=...",
     "prepare_age source=nope root=x": "imdb_wiki",
     "prepare_age source=imdb_wiki root=nowhere": "imdb_crop",
-    "prepare_age source=imdb_wiki root=x pack=0": "4096",
-    "report outputs=''": "outputs",
     "report own=perhaps": "own",
     "runs diff=[x]": "of two runs",
     "speed rounds=0": "rounds",
@@ -101,9 +89,8 @@ def test_wrong_arguments_get_one_line(line: str, start, capsys):
 
 def test_a_missing_choice_lists_the_choices(start, capsys):
     assert start("train", "preset=laptop") == 1
-    printed = capsys.readouterr().err
-    assert "experiment=<choice> is missing; choose from:" in printed
-    assert "imdb_wiki/bmc " in printed
+    expected = r"(?s)experiment=<choice> is missing; choose from:.*imdb_wiki/bmc "
+    assert re.search(expected, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("script", ["train", "table"])

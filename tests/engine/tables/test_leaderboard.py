@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 from scipy import stats
 
 from engine.runs.run import composed
-from engine.tables import leaderboard
-from engine.tables.leaderboard import choice, diagram, groups, ranks, sample
+from engine.tables import leaderboard, posthoc
+from engine.tables.leaderboard import cost, diagram, groups, ranks, sample
 from engine.tables.table import DIVERGED, cell, render, write
 from tests.engine import tiny
 
@@ -35,8 +35,8 @@ def test_settings_are_log_uniform_and_shared_by_all_methods():
 
 def test_the_setting_is_chosen_by_the_mean_over_seeds():
     values = [[3.0, 1.0], [DIVERGED, 0.0], [1.5, 1.5], [math.nan, math.nan]]
-    assert choice(values, "min") == 2
-    assert choice(values, "max") == 0
+    for lower, expected in ((True, 2), (False, 0)):
+        assert np.argmin([cost(cell(of_seeds), lower) for of_seeds in values]) == expected
 
 
 def test_ranks_and_the_critical_difference():
@@ -74,14 +74,8 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, DictC
 
     monkeypatch.setattr(leaderboard, "run_all", lambda cfgs, *_: ran.update(cfgs))
     monkeypatch.setattr(leaderboard, "result", result)
-    monkeypatch.setattr(
-        leaderboard,
-        "balanced",
-        lambda folder, settings, trust: {
-            "metrics": {"test/mse": 0.5, "test/bmae": 0.5},
-            "folder": str(folder),
-        },
-    )
+    after = {"metrics": {"test/mse": 0.5, "test/bmae": 0.5}, "folder": str(tmp_path)}
+    monkeypatch.setattr(posthoc, "balanced", lambda *_: after)
     return ran
 
 

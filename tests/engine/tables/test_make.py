@@ -121,8 +121,10 @@ def test_a_value_of_a_sweep_may_diverge(
     content, replicates = table(gain=1.0)
     content["curves"]["A"] = {"1": "A 1", "2": "A 2"} if swept else {"1": "A 1"}
     content["rows"]["A 2"] = {name: cell(["diverged"]) for name in content["rows"]["A 2"]}
-    found = {**content, "areas": areas(content, replicates), "diverged": ["A 2"]}
-    monkeypatch.setattr(make, "compare", lambda *_: {**found, "runs": {"A 1": [str(tmp_path)]}})
+    content["areas"] = areas(content, replicates)
+    run = {"folder": str(tmp_path), "seconds": 1.0}
+    done = {"A 1": [run], "A 2": [{**run, "divergence": "NaN"}]}
+    monkeypatch.setattr(make, "compare", lambda *_: (content, done, replicates))
     cfg = composed(
         "table", ["table=imdb_wiki_tradeoff", f"paths.outputs={tmp_path}", "name=utkface_tradeoff"]
     )

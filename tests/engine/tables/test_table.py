@@ -11,7 +11,7 @@ import pytest
 
 from engine.runs import provenance, records
 from engine.tables import table as tables
-from engine.tables.report.gather import read
+from engine.tables.report.render import gather
 
 TABLE = {
     "rows": {
@@ -90,7 +90,7 @@ def test_names_from_elsewhere_are_no_html_and_a_diverged_run_is_no_number():
 def test_a_damaged_table_is_named(text: str, tmp_path: Path):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match=r"a\.json: .*Rerun that table, or remove"):
-        read(tmp_path / "a.json", "")
+        gather(tmp_path)
 
 
 def test_only_a_row_ahead_of_every_baseline_is_bold():
