@@ -118,6 +118,9 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
     content: dict[str, Any] = {key: {n: cells(n) for n in of} for key, of in sections.items()}
     content["seeds"] = {name: [seeds_of(one) for one in of_row] for name, of_row in wanted.items()}
     replicates = {name: mean_replicates(of_row, table.columns) for name, of_row in done.items()}
+    foreseen = {n: [o["leverage"] for o in of if "leverage" in o] for n, of in done.items()}
+    if foreseen := {name: of_row for name, of_row in foreseen.items() if of_row}:
+        content["leverage"] = foreseen  # gains that `diagnose` predicts on validation data
     if (about := table.get("tradeoff")) is not None:
         content["tradeoff"] = targets.plain(about)
         content["curves"] = curves(sections["rows"])

@@ -7,7 +7,9 @@ none. Predictions that are not stored (maps) are computed again, and balanced pi
 results are written to <run>/posthoc-<key>/, as those of a run.
 """
 
+import dataclasses
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from engine.tables.table import write_npz
 from engine.training import build
 from engine.training.batches import evaluation_loader
 from losses import Bins, Rebalancer
+from losses.diagnosis.leverage import FEWEST, leverage
 from metrics.report import bootstrap_weights
 
 
@@ -59,7 +62,7 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
         return done
     start = time.time()
     own.mkdir(exist_ok=True)
-    cfg, metrics, rebalancer, stored = fitted(folder, settings, trust)
+    cfg, metrics, rebalancer, stored, labels = fitted(folder, settings, trust)
     found = []
     for pred, *target in predictions(folder, rebalancer, stored, trust):
         metrics.update(pred, *target)
@@ -75,13 +78,18 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
     sigma = getattr(rebalancer, "sigma", torch.tensor(torch.nan))  # a stretch has none
     about = {"seconds": time.time() - start, "posthoc": dict(settings)}
     about["sigma"] = None if sigma.isnan().any() else sigma.tolist()
+    enough = len(stored.get("val_pred", ())) >= FEWEST
+    if enough and isinstance(rebalancer, Rebalancer):
+        held_out = (stored[f"val_{name}"].ravel().astype(float) for name in ("pred", "target"))
+        with warnings.catch_warnings(action="ignore"):  # that balancing cannot help
+            about["leverage"] = dataclasses.asdict(leverage(labels, *held_out))
     records.write(own / "metrics.json", {"metrics": report, **about, "meta": meta()})
     return runs.finished(own) or {}
 
 
-def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, Any, Any, Any]:
+def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, ...]:
     """Return a run's config and metrics, the Rebalancer, fitted on validation predictions, or the
-    map of poses that `stretch` describes, and the stored predictions, if any."""
+    map of poses that `stretch` describes, the stored predictions, if any, and its prior."""
     cfg: Any = runs.read_config(folder, trust)
     train = build.dataset(cfg, "train")
     metrics = targets.make(cfg.metrics, trust, train_labels=train.labels)
@@ -90,13 +98,14 @@ def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, 
     if "stretch" in settings:
         from engine.benchmarks.bodies.stretch import Stretch
 
-        return cfg, metrics, Stretch(cfg.metrics.mean, **settings), stored
-    rebalancer = Rebalancer(prior_of(train), **settings)
+        return cfg, metrics, Stretch(cfg.metrics.mean, **settings), stored, None
+    prior = prior_of(train)
+    rebalancer = Rebalancer(prior, **settings)
     if "val_pred" in stored:
         rebalancer.fit(stored["val_pred"].ravel(), stored["val_target"].ravel())
     elif not rebalancer.given:
         raise ValueError(f"{folder} has no validation predictions to fit on; give sigma.")
-    return cfg, metrics, rebalancer, stored
+    return cfg, metrics, rebalancer, stored, prior
 
 
 def predictions(folder: Path, rebalancer: Any, stored: Any, trust: Any) -> Iterator[tuple]:
@@ -117,7 +126,7 @@ def predictions(folder: Path, rebalancer: Any, stored: Any, trust: Any) -> Itera
 
 def front(folder: Path, strengths: Sequence[float], settings: Mapping[str, Any], trust: Any) -> Any:
     """Return the sigma in use and {strength: test metrics} of a run with stored predictions."""
-    _, metrics, rebalancer, stored = fitted(folder, settings, trust)
+    _, metrics, rebalancer, stored, _ = fitted(folder, settings, trust)
     reports = {}
     for strength in strengths:
         metrics.reset()

@@ -26,7 +26,7 @@ from engine.runs import records
 from engine.runs.provenance import meta
 from engine.tables.columns import all_rows, benchmark_of, columns_of, heads, table_configs, table_of
 from engine.tables.intervals import is_ahead
-from engine.tables.report import summary
+from engine.tables.report import leverage, summary
 from engine.tables.table import cell, in_markdown, text
 
 MARKS = {
@@ -43,6 +43,7 @@ def main(cfg: DictConfig) -> None:
         print(f"{outputs}: no such folder, so the report shows results/ alone.")
     if cfg.publish:
         summary.publish()
+        leverage.write(RESULTS)
     for path in write(outputs, cfg.own):
         print(path)
 

@@ -1,5 +1,6 @@
 """Post-hoc rows: no training, only the predictions of another row."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,11 @@ FEW = pytest.mark.filterwarnings("ignore:.*held-out:UserWarning")
 @pytest.mark.parametrize(
     "settings", [{"criterion": "bmae"}, {"method": "isotonic"}, {"sigma": 5.0}]
 )
-def test_a_row_is_the_run_with_balanced_predictions(faces: Path, tmp_path: Path, settings: dict):
+def test_a_row_is_the_run_with_balanced_predictions(
+    faces: Path, tmp_path: Path, settings: dict, monkeypatch: pytest.MonkeyPatch
+):
+    for module in ("engine.tables.posthoc", "losses.diagnosis.leverage"):
+        monkeypatch.setattr(sys.modules[module], "FEWEST", 4)
     cfg = tiny.config(faces, tmp_path, "imdb_wiki/vanilla")
     plain = run(cfg)
     wanted, done = {"Vanilla": [cfg]}, {"Vanilla": [plain], "Balanced": []}
@@ -44,6 +49,9 @@ def test_a_row_is_the_run_with_balanced_predictions(faces: Path, tmp_path: Path,
     replicates = read_npz(Path(found["folder"]) / "replicates.npz", advice="")
     assert replicates["bmae"].shape == (cfg.log.replicates,)
     assert np.median(replicates["mae"]) == pytest.approx(expected["mae"], rel=0.5)
+    foreseen = found["leverage"]
+    assert foreseen["interval"][0] <= foreseen["interval"][1] <= 1
+    assert foreseen["after"] == pytest.approx(foreseen["before"] * (1 - foreseen["gain"]))
     assert balanced(Path(plain["folder"]), settings, ["tests"]) == finished(Path(found["folder"]))
 
 

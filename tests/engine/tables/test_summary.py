@@ -1,11 +1,12 @@
 """The verdicts of the summary and the forest plot follow from intervals, not from means."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine.tables.report import summary
+from engine.tables.report import leverage, summary
 from engine.tables.table import cell, write
 
 BENCHMARK = {
@@ -21,6 +22,7 @@ BENCHMARK = {
     "columns": {"bmae": {"title": "bMAE", "unit": "years", "better": "lower"}},
 }
 MEANS = {"Vanilla": 14.0, "RRT": 13.0, "BMC": 12.0, "GAI": 12.5, "Histogram": 11.9}
+TREES = {"": 3.0, " + post-hoc": 2.0, " + isotonic": 2.5}
 MEANS |= {"Plain + post-hoc": 13.5, "Plain + isotonic": 13.6}  # which the table's config names
 
 
@@ -79,3 +81,19 @@ def test_differences_beyond_the_axis_are_written(results: Path):
     assert [text.get_text()[:6] for text in left.texts[1:]] == [
         f"◀ \N{MINUS SIGN}{percent}%" for percent in (91, 92, 90)
     ]
+
+
+def test_predicted_and_measured_gains(results: Path):
+    path = results / "wiki.json"
+    found = {"Plain + post-hoc": [{"theorem": 0.02, "gain": 0.1}, {"theorem": 0.04, "gain": 0.1}]}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "leverage": found}))
+    table = {"errors": {f"L2{k} (trees)": {"bmae": [1.0, v]} for k, v in TREES.items()}}
+    table["leverage"] = {"theorem": 0.3, "gain": 0.5}
+    (results / "tabular.json").write_text(json.dumps({"sets": {"a": table, "b": {"errors": {}}}}))
+    ones = [summary.measurement(BENCHMARK, "wiki")]
+    gains = list(leverage.points(ones, results))
+    assert [point.name for point in gains] == ["wiki", "", ""]
+    np.testing.assert_allclose([p.predicted for p in gains], [3, 30, 50])
+    means = [100 * (1 - ones[0].means["Plain + post-hoc"] / ones[0].means["Vanilla"]), 25, 12.5]
+    np.testing.assert_allclose([p.measured for p in gains], means)
+    assert [ax.get_title()[:9] for ax in leverage.plot(gains).axes] == ["Theorem 1", "best mono"]
