@@ -8,8 +8,7 @@ import torch
 
 from models.hmr import HMR, LiteHMR, MeshRegressor
 from models.released import load
-from models.rotations import matrix_from_6d
-from models.smpl import read_mean
+from models.smpl import matrix_from_6d, read_mean
 
 
 @pytest.fixture(scope="module")

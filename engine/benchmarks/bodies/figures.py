@@ -32,8 +32,7 @@ from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, colour, save
 from engine.training import build
 from metrics.groups import REGIONS, rarity_regions
-from models.rotations import matrix_from_6d
-from models.smpl import read_mean
+from models.smpl import mean_rotations
 
 Runs = Mapping[str, Sequence[str]]  # {row: the folders of its seeds}
 SWEEP = {
@@ -128,8 +127,8 @@ def pose_distribution(run: DictConfig, ax: Axes) -> Axes:
     """Histogram of the training poses by their geodesic distance to the mean pose."""
     labels = build.dataset(run, "train").labels
     poses = torch.from_numpy(labels[np.isfinite(labels).all(1)]).unflatten(1, (24, 3, 3))
-    mean = matrix_from_6d(read_mean(run.metrics.mean)[0].unflatten(-1, (24, 6)))
-    degrees = torch.rad2deg(roma.rotmat_geodesic_distance(poses, mean).mean(1)).numpy()
+    distance = roma.rotmat_geodesic_distance(poses, mean_rotations(run.metrics.mean)).mean(1)
+    degrees = torch.rad2deg(distance).numpy()
     ax.hist(degrees, REGIONS, color=colour("Train"))
     ax.set(yscale="log", ylabel="training poses")
     ax.set_xlabel("mean geodesic distance to the mean pose (degrees)")

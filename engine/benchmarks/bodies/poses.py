@@ -29,8 +29,7 @@ from losses import (
     Subspace,
 )
 from losses.priors import Prior
-from models.rotations import matrix_from_6d, six_from_matrix
-from models.smpl import read_mean
+from models.smpl import mean_rotations
 
 Kind = Literal["rotmat", "rot6d", "axis_angle", "tangent"]
 JOINTS = 24
@@ -48,15 +47,14 @@ class Coordinates(nn.Module):
     def __init__(self, kind: Kind, mean: str | Path):
         super().__init__()
         self.kind = kind
-        base = matrix_from_6d(read_mean(mean)[0].unflatten(-1, (JOINTS, 6)))
-        self.register_buffer("base", base, persistent=False)  # (24, 3, 3)
+        self.register_buffer("base", mean_rotations(mean), persistent=False)  # (24, 3, 3)
 
     def forward(self, rows: Tensor) -> Tensor:
         matrices = rows.unflatten(-1, (JOINTS, 3, 3))
         if self.kind == "rotmat":
             return rows
         if self.kind == "rot6d":
-            return six_from_matrix(matrices).flatten(-2)
+            return matrices[..., :2].flatten(-3)
         if self.kind == "tangent":
             matrices = self.base.to(rows).mT @ matrices
         return roma.rotmat_to_rotvec(matrices).flatten(-2)

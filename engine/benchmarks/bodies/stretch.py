@@ -16,8 +16,7 @@ import roma
 import torch
 from numpy.typing import NDArray
 
-from models.rotations import matrix_from_6d
-from models.smpl import read_mean
+from models.smpl import mean_rotations
 
 POSE = 216
 
@@ -31,7 +30,7 @@ class Stretch:
     """
 
     def __init__(self, mean: str | Path, stretch: float):
-        self.mean = matrix_from_6d(read_mean(mean)[0].unflatten(-1, (24, 6)))  # (24, 3, 3)
+        self.mean = mean_rotations(mean)  # (24, 3, 3)
         self.stretch = stretch
 
     def __call__(self, pred: NDArray) -> NDArray:
