@@ -22,8 +22,7 @@ from torch.utils.data import Dataset
 
 from datasets import depth as maps
 from datasets.io.arrays import read_npy
-from datasets.io.files import MAX_BYTES, MAX_PIXELS, Progress
-from datasets.io.manifest import manifest
+from datasets.io.files import MAX_BYTES, MAX_PIXELS, Progress, manifest
 from datasets.io.nyud2_frames import PREPARE, Frames, read_csv
 
 SPLITS = ("train", "val", "test")

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from datasets.io.arrays import numbers, read_npy, read_npz
-from datasets.io.files import MAX_BYTES, first_outside
+from datasets.io.files import MAX_BYTES, outside
 
 GENDERS = {"m": 0, "f": 1}
 UNKNOWN = 2
@@ -161,7 +161,6 @@ def _read(path: Path, max_bytes: int) -> dict[str, NDArray]:
     if names.ndim != 1 or names.dtype.kind not in "SU":
         raise ValueError(f"{path}: expected imgname (N,) of strings, got {names.dtype}.")
     names = names.astype(str)
-    if (index := first_outside(names.tolist())) is not None:
-        given = str(names[index])
-        raise ValueError(f"{path}: expected images below the folder, got imgname {given!r}.")
+    if strange := list(filter(outside, names.tolist())):
+        raise ValueError(f"{path}: expected images below the folder, got imgname {strange[0]!r}.")
     return raw | {"imgname": names}
