@@ -2,7 +2,7 @@
 
     nyu2_train.csv, nyu2_test.csv    the frames, see datasets/io/nyud2_frames.py
     test_balanced_mask.npy           uint8 (frames, 228, 304): the evaluated pixels
-    train_depth_histogram.npy        (frames, 100) pixels in each 0.1 m bin, or their sum (100,)
+    train_depth_histogram.npy        (frames, 100) pixels in each 0.1 m bin
 
 scripts/prepare_nyud2.py makes the last two.
 
@@ -76,15 +76,11 @@ class DepthDataset(Dataset):
         self.numbers = _chosen(self.frames.scenes, side, split, validation)
         self.labels = maps.bin_centers()[:, None]  # (B, 1), each as often as label_counts says
         self.mask, self.label_counts = None, None
-        count = len(self.frames)
         if side == "test":
-            path = Path(mask or self.root / MASK)
-            self.mask = self._read(path, [(count, *maps.CROP)], max_bytes, mapped=True)
+            self.mask = self._read(mask or self.root / MASK, maps.CROP, max_bytes, mapped=True)
         elif split == "train":
-            path = Path(histogram or self.root / HISTOGRAM)
-            summed = [(maps.BINS,)] if len(self.numbers) == count else []
-            counts = self._read(path, [(count, maps.BINS), *summed], max_bytes)
-            self.label_counts = counts if counts.ndim == 1 else counts[self.numbers].sum(0)
+            counts = self._read(histogram or self.root / HISTOGRAM, (maps.BINS,), max_bytes)
+            self.label_counts = counts[self.numbers].sum(0)
 
     @staticmethod
     def fingerprint(
@@ -132,13 +128,13 @@ class DepthDataset(Dataset):
         return item
 
     def _read(
-        self, path: Path, shapes: list[tuple[int, ...]], max_bytes: int, mapped: bool = False
+        self, file: str | Path, shape: tuple[int, ...], max_bytes: int, mapped: bool = False
     ) -> NDArray:
-        """Read a file of scripts/prepare_nyud2.py that has one of these shapes."""
+        """Read a file of scripts/prepare_nyud2.py, which has an array of this shape per frame."""
         command = f"Make it with {PREPARE} root={self.root} overwrite=true"
-        array = read_npy(path, max_bytes, command, mapped)
-        if array.shape not in shapes:
-            raise ValueError(f"{path}: expected shape {shapes[0]}, got {array.shape}. {command}")
+        array = read_npy(Path(file), max_bytes, command, mapped)
+        if array.shape != (expected := (len(self.frames), *shape)):
+            raise ValueError(f"{file}: expected shape {expected}, got {array.shape}. {command}")
         return array
 
 

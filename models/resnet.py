@@ -15,14 +15,11 @@ from torch import Tensor, nn
 
 from models.regressor import Head, Regressor, Smoothing
 
-DEPTHS = (18, 34, 50)
 LAYERS = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4")
 
 
 def add_layers(module: nn.Module, depth: int) -> int:
     """Add the layers of a ResNet with random weights to a module, and return F."""
-    if depth not in DEPTHS:
-        raise ValueError(f"Unknown ResNet depth {depth}; choose from {DEPTHS}")
     net: Any = torchvision.models.get_model(f"resnet{depth}", weights=None)
     for name in LAYERS:
         module.add_module(name, getattr(net, name))
@@ -80,7 +77,7 @@ class ResNet(Regressor):
         head: Head | None = None,
         smoothing: Smoothing | None = None,
     ):
-        super().__init__(2048 if depth == 50 else 512, smoothing)
+        super().__init__(512 if depth < 50 else 2048, smoothing)
         add_layers(self, depth)
         self.add_head(outputs, head)
         if weights is not None:

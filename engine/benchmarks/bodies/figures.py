@@ -35,6 +35,8 @@ from metrics.groups import REGIONS, rarity_regions
 from models.smpl import mean_rotations
 
 Runs = Mapping[str, Sequence[str]]  # {row: the folders of its seeds}
+GROUPS = 20  # bars of the gain, each of five rarity regions
+PEOPLE = 5  # lines of the panels
 SWEEP = {
     "val/bmpvpe": "validation (strength chosen here)",
     "test/bmpvpe": "test",
@@ -104,9 +106,7 @@ def sweep(runs: Runs, baseline: str, balanced: Sequence[str], axes: Any) -> Any:
     return axes
 
 
-def gain(
-    errors: Mapping[str, NDArray], baseline: str, rarity: NDArray, ax: Axes, groups: int = 20
-) -> Axes:
+def gain(errors: Mapping[str, NDArray], baseline: str, rarity: NDArray, ax: Axes) -> Axes:
     """Gain in error over the baseline, from common to rare poses.
 
     Each bar is the mean over five of the 100 rarity regions, as bMPVPE is over all.
@@ -114,11 +114,11 @@ def gain(
     regions = rarity_regions(torch.from_numpy(rarity)).numpy()
     for number, row in enumerate(row for row in errors if row != baseline):
         means: Any = pd.Series(errors[baseline] - errors[row]).groupby(regions).mean()
-        bars = means.groupby(means.index * groups // REGIONS).mean()
+        bars = means.groupby(means.index * GROUPS // REGIONS).mean()
         ax.bar(bars.index + 0.25 * (number - 1), bars, 0.25, color=colour(row), label=row)
     ax.axhline(0, color="0.3", lw=0.8)
-    ax.set_xlabel(f"rarity, from the mean pose (0) to the rarest ({groups - 1})")
-    ax.set(ylabel=f"gain in MPVPE over {baseline} (mm)", xticks=range(0, groups, 2))
+    ax.set_xlabel(f"rarity, from the mean pose (0) to the rarest ({GROUPS - 1})")
+    ax.set(ylabel=f"gain in MPVPE over {baseline} (mm)", xticks=range(0, GROUPS, 2))
     ax.legend()
     return ax
 
@@ -141,18 +141,17 @@ def panels(
     preds: Mapping[str, NDArray],
     target: torch.Tensor,
     rarity: NDArray,
-    people: int = 5,
 ) -> Figure:
     """People of the rarest tenth, evenly spaced in rarity: the image, then the true mesh and each
     predicted one from the front and from the side."""
-    order = np.argsort(-rarity)[: max(len(rarity) // 10, people)]
-    chosen = order[np.linspace(0, len(order) - 1, people).astype(int)]
+    order = np.argsort(-rarity)[: max(len(rarity) // 10, PEOPLE)]
+    chosen = order[np.linspace(0, len(order) - 1, PEOPLE).astype(int)]
     dataset = build.dataset(run, "test")
-    neutral = torch.full((people,), NEUTRAL)
+    neutral = torch.full((PEOPLE,), NEUTRAL)
     shown = {"truth": (target[chosen], target[chosen, -1].long())}
     shown |= {row: (torch.from_numpy(pred[chosen]), neutral) for row, pred in preds.items()}
-    figure = Figure(figsize=(1.5 * (1 + 2 * len(shown)), 1.6 * people))
-    axes = figure.subplots(people, 1 + 2 * len(shown))
+    figure = Figure(figsize=(1.5 * (1 + 2 * len(shown)), 1.6 * PEOPLE))
+    axes = figure.subplots(PEOPLE, 1 + 2 * len(shown))
     for line, index in enumerate(chosen):
         axes[line, 0].imshow(dataset.image(int(index)))
     for i, (name, (rows, gender)) in enumerate(shown.items()):
