@@ -8,7 +8,6 @@ split.
 import csv as csv_format
 import hashlib
 import io
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -127,49 +126,51 @@ def read_csv(
 
 def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list[Row]:
     folders, rows = (folder.absolute(), folder.resolve()), []
-    reader = csv_format.DictReader(file, restkey="more")
+    reader = csv_format.DictReader(file)
+    columns = ", ".join(needed)
     try:
         header = reader.fieldnames or []
         if not set(needed) <= set(header):
             got = f"got {', '.join(header)!r:.80}"
-            raise ValueError(f"{csv}: expected the columns {', '.join(needed)}; {got}.")
+            raise ValueError(f"{csv}: expected the columns {columns}; {got}.")
         for cells in reader:
-            where = f"{csv}, line {reader.line_num}"
-            if "more" in cells or None in cells.values():
-                raise ValueError(f"{where}: expected {len(header)} cells.")
-            row = Row(reader.line_num, _years(cells["age"]), cells["path"], cells.get("split", ""))
-            if row.path.startswith("/"):
-                row = row._replace(path=_below(row.path, folders))
-            if not 0 <= row.age <= MAX_AGE:
-                got = f"got {cells['age']!r}"
-                raise ValueError(f"{where}: expected an age in 0..{MAX_AGE} years, {got}.")
-            if "split" in cells and row.split not in SPLITS:
-                expected = f"expected split {' or '.join(SPLITS)}"
-                raise ValueError(f"{where}: {expected}, got {row.split!r}.")
-            if outside(row.path):
-                expected = "expected a path below the data folder"
-                raise ValueError(f"{where}: {expected}, got {row.path!r}.")
-            rows.append(row)
+            cells = {name: cells[name] or "" for name in COLUMNS if name in header}
+            if cells["path"].startswith("/"):
+                cells["path"] = _below(Path(cells["path"]), folders)
+            for name, (expected, holds) in CHECKS.items():
+                if name in cells and not holds(cells[name]):
+                    where = f"{csv}, line {reader.line_num}"
+                    raise ValueError(f"{where}: expected {expected}, got {cells[name]!r}.")
+            age, path, split = float(cells["age"]), cells["path"], cells.get("split", "")
+            rows.append(Row(reader.line_num, age, path, split))
     except (UnicodeDecodeError, csv_format.Error) as error:
-        expected = f"expected text with the columns {', '.join(needed)}"
         got = f"a file of another kind ({type(error).__name__}). Make it with {PREPARE}."
-        raise ValueError(f"{csv}: {expected}, got {got}") from None
+        raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}") from None
     if not rows:
         raise ValueError(f"{csv}: expected rows, got none.")
     return rows
 
 
-def _years(age: str) -> float:
-    try:
-        return float(age)
-    except ValueError:
-        return math.nan
-
-
-def _below(path: str, folders: Sequence[Path]) -> str:
+def _below(path: Path, folders: Sequence[Path]) -> str:
     """Return an absolute path relative to the first of the folders that it lies below."""
-    found = (folder for folder in folders if Path(path).is_relative_to(folder))
-    return next((Path(path).relative_to(folder).as_posix() for folder in found), path)
+    for folder in folders:
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return str(path)
+
+
+def _is_age(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= MAX_AGE
+    except ValueError:
+        return False
+
+
+CHECKS = {  # {column: (expected, whether a cell is that)}
+    "age": (f"an age in 0..{MAX_AGE} years", _is_age),
+    "path": ("a path below the data folder", lambda path: not outside(path)),
+    "split": (f"split {' or '.join(SPLITS)}", SPLITS.__contains__),
+}
 
 
 def write_csv(
