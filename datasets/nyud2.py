@@ -6,8 +6,8 @@
 
 scripts/prepare_nyud2.py makes the last two.
 
-H, W: the network's input, 228 x 304; h, w: the size of a depth map, that of the model's output in
-training and (H, W) in evaluation; B = 100 depth bins; P frames.
+H, W, h, w and B as in datasets/depth.py: (h, w) is the size of the model's output in training and
+(H, W) in evaluation. P: frames.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,6 @@ class DepthDataset(Dataset):
     0.7 m on for `val`.
 
     Arguments:
-        root: the folder of the CSVs.
         output: (h, w) of a training target.
         augment: mirror, rotation and colours; by default for the train split only.
         resampling: of a training frame. "once": by one affine map, and a JPEG of twice the size is

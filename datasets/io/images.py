@@ -39,7 +39,7 @@ def header(data: bytes) -> tuple[tuple[int, int], bool]:
 def imdecode(
     data: bytes, source: Path | str, flags: int = cv2.IMREAD_COLOR, max_pixels: int = MAX_PIXELS
 ) -> NDArray:
-    """Decode an image whose header promises at most `max_pixels`; colours are BGR.
+    """Decode an image whose header promises at most `max_pixels`; colours are RGB.
 
     EXIF rotation is ignored, as in the released code. `source` is named in errors.
     """
@@ -53,7 +53,7 @@ def imdecode(
         got = f"{len(data)} bytes that do not decode (truncated or not an image)"
         advice = "Download or pack the file again, or remove its row from the CSV."
         raise ValueError(f"{source}: expected a complete image, got {got}. {advice}")
-    return image
+    return image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
 
 def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIXELS) -> NDArray:
@@ -69,7 +69,7 @@ def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIX
         # average.
         how = cv2.INTER_LINEAR if max(height, width) < 2 * size else cv2.INTER_AREA
         image = cv2.resize(image, None, fx=size / width, fy=size / height, interpolation=how)
-    return cv2.cvtColor(image[:size, :size], cv2.COLOR_BGR2RGB)
+    return image[:size, :size]
 
 
 def read_bytes(path: Path) -> bytes:

@@ -73,7 +73,7 @@ class Frames:
         # 2 x 2 pixels; the released code decodes all and filters with PIL's triangle.
         flags = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
         image = images.imdecode(data, file, flags, self.max_pixels)
-        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB), shape if jpeg else image.shape[:2]
+        return image, shape if jpeg else image.shape[:2]
 
     def _depth(self, file: Path) -> NDArray:
         data = images.read_bytes(file)
