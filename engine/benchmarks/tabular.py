@@ -49,20 +49,18 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
 
     Errors are in standard deviations of the labels, SERA in variances.
     """
-    data = load(path, cfg.targets.get(path.stem), cfg.rows)
-    fold = stratified_folds(data.labels, cfg.folds, seed=0)
-    spread = data.labels.std()
+    inputs, labels = load(path, cfg.targets.get(path.stem), cfg.rows)
+    fold, spread = stratified_folds(labels, cfg.folds, seed=0), labels.std()
     errors: dict[str, dict[str, list[float]]] = {}
-    rows, inputs = data.inputs.shape
-    about = {"rows": rows, "inputs": inputs, "skewness": float(skew(data.labels))}
+    about = {"rows": len(labels), "inputs": inputs.shape[1], "skewness": float(skew(labels))}
     for k in range(cfg.folds):
         train, test = fold != k, fold == k
-        x, y = data.inputs[train], data.labels[train]
+        x, y = inputs[train], labels[train]
         if not np.ptp(y):
             raise ValueError(f"{path}: all labels outside of one fold are {y[0]:g}.")
-        found, residual = predictions(x, y, data.inputs[test], seed=k, cfg=cfg)
+        found, residual = predictions(x, y, inputs[test], seed=k, cfg=cfg)
         for method, pred in found.items():
-            report = balanced_report(pred, data.labels[test], data.labels)
+            report = balanced_report(pred, labels[test], labels)
             for metric in METRICS:
                 value = report[metric] / (spread**2 if metric == "sera" else spread)
                 errors.setdefault(method, {}).setdefault(metric, []).append(value)
@@ -72,7 +70,7 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
             plain, balanced = diagnosis.balanced_rmse
             about |= {"imbalance": diagnosis.imbalance, "stretch": diagnosis.stretch}
             about["foreseen_gain"] = 1 - balanced / plain
-        log(f"{data.name}: fold {k + 1}")
+        log(f"{path.stem}: fold {k + 1}")
     return {"errors": errors, **about}
 
 
