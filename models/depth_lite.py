@@ -77,10 +77,11 @@ class LiteDepth(DenseRegressor):
         x = (x * self.std + self.mean) * 2 - 1  # EfficientNet-Lite's normalisation
         net, maps = self.trunk, []
         x = net._swish(net._bn0(net._conv_stem(x)))
-        for block in net._blocks:
+        for number, block in enumerate(net._blocks):
             x = block(x)
-            maps.append(x)
-        return [maps[number] for number in LAST]
+            if number in LAST:
+                maps.append(x)
+        return maps
 
 
 def _block(inputs: int, outputs: int, size: int) -> nn.Sequential:

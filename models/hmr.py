@@ -121,7 +121,6 @@ class LiteHMR(MeshRegressor):
         kept: number of blocks that keep ImageNet's weights, with the layer before them. The first
             ones detect edges and colours, and take most of the time.
         weights: a file of scripts/save_network.py to start from, or None.
-        (the others: see MeshRegressor)
     """
 
     head_names = (*MeshRegressor.head_names, "norm")

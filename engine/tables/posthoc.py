@@ -83,7 +83,7 @@ def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, 
     train = build.dataset(cfg, "train")
     metrics = targets.make(cfg.metrics, trust, train_labels=train.labels)
     if "stretch" in settings:
-        from engine.benchmarks.bodies.stretch import Stretch
+        from engine.benchmarks.bodies.poses import Stretch
 
         return cfg, metrics, Stretch(cfg.metrics.mean, **settings)
     rebalancer = Rebalancer(prior_of(train), **settings)

@@ -65,6 +65,27 @@ class Coordinates(nn.Module):
         return self(torch.from_numpy(poses).float()).numpy()
 
 
+class Stretch:
+    """Stretch predicted poses about the mean pose M: (N, 229), see task.py, -> (N, 229).
+
+        R' = M exp(s log(M^T R))        for each joint but the root, which is the camera's view
+
+    Balancing by Theorem 1 stretches predictions away from the mean label. Where no s improves the
+    balanced error, rare poses are wrong in their direction, not in their length, and no loss of
+    this family can help on these features. With s = 1 poses stay, with 0 they are the mean pose.
+    """
+
+    def __init__(self, mean: str | Path, stretch: float):
+        self.mean, self.stretch = mean_rotations(mean).double(), stretch  # (24, 3, 3), s
+
+    def __call__(self, pred: NDArray) -> NDArray:
+        rotations = torch.from_numpy(pred[:, :216]).double().unflatten(1, (JOINTS, 3, 3))
+        away = roma.rotmat_to_rotvec(self.mean.mT @ rotations)  # (N, 24, 3)
+        stretched = self.mean @ roma.rotvec_to_rotmat(self.stretch * away)
+        stretched[:, 0] = rotations[:, 0]
+        return np.concatenate([stretched.flatten(1).numpy(), pred[:, 216:]], 1, dtype=pred.dtype)
+
+
 class PoseLoss(BalancedLoss):
     """Theorem 1 on poses: loss(pred (N, 216), target (N, 216)) -> scalar, the sum over D.
 

@@ -12,8 +12,7 @@ from torch import nn
 
 from datasets.ihmr import split_target
 from engine.benchmarks.bodies.metrics import BodyMetrics
-from engine.benchmarks.bodies.poses import PoseLoss
-from engine.benchmarks.bodies.stretch import Stretch
+from engine.benchmarks.bodies.poses import PoseLoss, Stretch
 from engine.benchmarks.bodies.task import MeshRecovery
 from engine.runs.run import composed, run
 from engine.training import build
