@@ -8,20 +8,17 @@ split.
 import csv as csv_format
 import hashlib
 import io
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+import torch
+from torch.utils.data import Dataset
 
-from datasets.io.files import MAX_PIXELS, Progress, atomic_write, first_outside, locate
-from datasets.io.images import ImageDataset
-from datasets.io.manifest import manifest
-
-if TYPE_CHECKING:
-    from datasets.io.store import Store
+from datasets.io import images, store
+from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate, manifest, outside
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
@@ -36,7 +33,7 @@ class Row(NamedTuple):
     split: str
 
 
-class AgeDataset(ImageDataset):
+class AgeDataset(Dataset):
     """{"input": (3, S, S) float32 in [-1, 1], "target": (1,) float32 years, "meta": {"index": i}}.
 
     Arguments:
@@ -61,19 +58,32 @@ class AgeDataset(ImageDataset):
         if split not in SPLITS:
             raise ValueError(f"Unknown split {split!r}; choose from {', '.join(SPLITS)}.")
         rows = read_csv(csv, root)
-        chosen = [number for number, row in enumerate(rows) if row.split == split]
+        self.numbers = [number for number, row in enumerate(rows) if row.split == split]
+        chosen = [rows[number] for number in self.numbers]
         if not chosen:
             found = f"{dict(Counter(row.split for row in rows))}. Make them with {PREPARE}."
             raise ValueError(f"{csv}: expected rows with split {split!r}, got {found}")
         self.size, self.max_pixels = size, max_pixels
         self.augment = split == "train" if augment is None else augment
         self.padding = round(size / 14)  # 16 at 224 px
-        self.labels = np.array([[rows[number].age] for number in chosen], np.float32)  # (N, 1)
-        self.numbers, self.store, self.files = chosen, None, []
-        if store is not None:
-            self.store = open_store(store, csv, root, size)
+        self.labels = np.array([[row.age] for row in chosen], np.float32)  # (N, 1)
+        self.store = None if store is None else open_store(store, csv, root, size)
+        self.files = image_files(csv, root, chosen) if store is None else []
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.store is None:
+            source, data = self.files[index], images.read_bytes(self.files[index])
         else:
-            self.files = image_files(csv, root, [rows[number] for number in chosen])
+            number = self.numbers[index]
+            source, data = f"{self.store.path}, image {number}", self.store[number]
+        image = images.decode(data, self.size, source, self.max_pixels)
+        if self.augment:
+            image = images.augment(image, self.padding)
+        target = torch.tensor(self.labels[index])
+        return {"input": images.to_tensor(image), "target": target, "meta": {"index": index}}
 
     @classmethod
     def labels_of(cls, split: str, csv: str | Path, root: str | Path, **_: Any) -> np.ndarray:
@@ -109,58 +119,58 @@ def read_csv(
     csv = Path(csv)
     if not csv.is_file():
         raise FileNotFoundError(f"{csv}: no such CSV. Make it with {PREPARE}.")
-    needed = COLUMNS if needs_split else COLUMNS[:2]
     folder = csv.parent if root is None else Path(root)
-    folders = folder.absolute(), folder.resolve()
-    columns, rows = ", ".join(needed), []
+    with csv.open(newline="", encoding="utf-8-sig") as file:
+        return _rows(csv, file, folder, COLUMNS if needs_split else COLUMNS[:2])
+
+
+def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list[Row]:
+    folders, rows = (folder.absolute(), folder.resolve()), []
+    reader = csv_format.DictReader(file)
+    columns = ", ".join(needed)
     try:
-        with csv.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv_format.DictReader(file, restkey="more")
-            header = reader.fieldnames or []
-            if not set(needed) <= set(header):
-                got = f"got {', '.join(header)!r:.80}"
-                raise ValueError(f"{csv}: expected the columns {columns}; {got}.")
-            for row in reader:
-                where = f"{csv}, line {reader.line_num}"
-                if "more" in row or None in row.values():
-                    raise ValueError(f"{where}: expected {len(header)} cells.")
-                path = row["path"]
-                if path.startswith("/"):
-                    path = _below(path, folders)
-                _check(where, row["age"], row.get("split"))
-                rows.append(Row(reader.line_num, float(row["age"]), path, row.get("split", "")))
-            if not rows:
-                raise ValueError(f"{csv}: expected rows, got none.")
-            _check_paths(csv, [row.path for row in rows], [row.line for row in rows])
+        header = reader.fieldnames or []
+        if not set(needed) <= set(header):
+            got = f"got {', '.join(header)!r:.80}"
+            raise ValueError(f"{csv}: expected the columns {columns}; {got}.")
+        for cells in reader:
+            cells = {name: cells[name] or "" for name in COLUMNS if name in header}
+            if cells["path"].startswith("/"):
+                cells["path"] = _below(Path(cells["path"]), folders)
+            for name, (expected, holds) in CHECKS.items():
+                if name in cells and not holds(cells[name]):
+                    where = f"{csv}, line {reader.line_num}"
+                    raise ValueError(f"{where}: expected {expected}, got {cells[name]!r}.")
+            age, path, split = float(cells["age"]), cells["path"], cells.get("split", "")
+            rows.append(Row(reader.line_num, age, path, split))
     except (UnicodeDecodeError, csv_format.Error) as error:
         got = f"a file of another kind ({type(error).__name__}). Make it with {PREPARE}."
         raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}") from None
+    if not rows:
+        raise ValueError(f"{csv}: expected rows, got none.")
     return rows
 
 
-def _below(path: str, folders: Sequence[Path]) -> str:
+def _below(path: Path, folders: Sequence[Path]) -> str:
     """Return an absolute path relative to the first of the folders that it lies below."""
     for folder in folders:
-        if Path(path).is_relative_to(folder):
-            return Path(path).relative_to(folder).as_posix()
-    return path
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return str(path)
 
 
-def _check(where: str, age: str, split: str | None) -> None:
+def _is_age(text: str) -> bool:
     try:
-        years = float(age)
+        return 0 <= float(text) <= MAX_AGE
     except ValueError:
-        years = math.nan
-    if not 0 <= years <= MAX_AGE:
-        raise ValueError(f"{where}: expected an age in 0..{MAX_AGE} years, got {age!r}.")
-    if split is not None and split not in SPLITS:
-        raise ValueError(f"{where}: expected split {' or '.join(SPLITS)}, got {split!r}.")
+        return False
 
 
-def _check_paths(csv: Path, paths: Sequence[str], lines: Sequence[int]) -> None:
-    if (i := first_outside(paths)) is not None:
-        where = f"{csv}, line {lines[i]}"
-        raise ValueError(f"{where}: expected a path below the data folder, got {paths[i]!r}.")
+CHECKS = {  # {column: (expected, whether a cell is that)}
+    "age": (f"an age in 0..{MAX_AGE} years", _is_age),
+    "path": ("a path below the data folder", lambda path: not outside(path)),
+    "split": (f"split {' or '.join(SPLITS)}", SPLITS.__contains__),
+}
 
 
 def write_csv(
@@ -170,10 +180,9 @@ def write_csv(
     text = io.StringIO(newline="")
     writer = csv_format.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    _check_paths(csv, paths, range(2, len(paths) + 2))
-    for line, (age, path, split) in enumerate(zip(ages, paths, splits, strict=True), start=2):
-        _check(f"{csv}, line {line}", str(age), split)
-        writer.writerow((f"{age:g}", path, split))
+    writer.writerows((f"{a:g}", p, s) for a, p, s in zip(ages, paths, splits, strict=True))
+    text.seek(0)
+    _rows(csv, text, csv.parent, COLUMNS)
     with atomic_write(csv) as file:
         file.write(text.getvalue().encode())
 
@@ -184,11 +193,9 @@ def image_files(csv: str | Path, root: str | Path, rows: Sequence[Row]) -> list[
     return locate(Path(root), paths, lambda i: f"{csv}, line {rows[i].line}", inside=True)
 
 
-def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> "Store":
+def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> store.Store:
     """Open a packed store, checked against this size, CSV and the image files that exist."""
-    from datasets.io.store import Store
-
-    packed = Store(path, csv_key(csv), size)
+    packed = store.Store(path, csv_key(csv), size)
     packed.check_sources([f"{root}/{row.path}" for row in read_csv(csv, root)])
     return packed
 
@@ -201,10 +208,8 @@ def pack(
     progress: Progress = iter,
     log: Callable[[str], None] = print,
     max_pixels: int = MAX_PIXELS,
-) -> "Store":
+) -> store.Store:
     """Pack the images of all splits of a CSV at S px; an interrupted run resumes."""
-    from datasets.io import store
-
     files = image_files(csv, root, read_csv(csv, root))
     return store.write(path, files, csv_key(csv), size, progress, log, max_pixels)
 

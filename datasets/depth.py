@@ -81,10 +81,7 @@ def to_tensor(image: NDArray, colours: NDArray | None = None) -> torch.Tensor:
     matrix = np.eye(3, 4) if colours is None else colours
     matrix = np.column_stack([matrix[:, :3] / 255, matrix[:, 3] - _MEAN]) / _STD[:, None]
     values = cv2.transform(image.astype(np.float32), matrix.astype(np.float32))
-    planes = np.empty((3, *image.shape[:2]), np.float32)
-    for channel, plane in enumerate(cv2.split(values)):
-        planes[channel] = plane
-    return torch.from_numpy(planes)
+    return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
 
 def to_image(tensor: torch.Tensor) -> NDArray:

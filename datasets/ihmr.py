@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ from torch.utils.data import Dataset
 
 from datasets import crops
 from datasets.io import images
-from datasets.io.files import MAX_BYTES, MAX_PIXELS
-from datasets.io.manifest import manifest
+from datasets.io.files import MAX_BYTES, MAX_PIXELS, manifest
 from datasets.io.people import People, check_poses, pose_table, read_names, read_people
 
 FIELDS = {
@@ -55,7 +53,6 @@ class BodyDataset(Dataset):
 
     Arguments:
         split: train, val (held-out sequences of the training sets) or test.
-        size: S.
         train: {name: {probability, npz, fits, images}}; npz and fits are a file or several names
             for it, fits null if there are none.
         test: {npz, images}.
@@ -145,7 +142,7 @@ class BodyDataset(Dataset):
         }
 
     def image(self, index: int) -> NDArray:
-        """(S, S, 3) uint8 RGB crop, before augmentation."""
+        """(S, S, 3) uint8 RGB, not augmented."""
         return self._crop(*self._find(index, 0.0), crops.View())
 
     def _find(self, index: int, uniform: float) -> tuple[People, int]:
@@ -167,11 +164,7 @@ class BodyDataset(Dataset):
 
     def _crop(self, people: People, row: int, view: crops.View) -> NDArray:
         file = people.images / str(people.imgname[row])
-        if not file.is_file():
-            where = f"row {row} of {people.npz}. Unpack the images, or set dataset.*.images."
-            raise FileNotFoundError(f"{file}: no such image, named by {where}")
-        image = images.imdecode(file.read_bytes(), file, max_pixels=self.max_pixels)
-        image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+        image = images.imdecode(images.read_bytes(file), file, max_pixels=self.max_pixels)
         box = people.center[row], people.scale[row]
         return crops.crop(image, *box, view, self.size, self.one_warp)
 

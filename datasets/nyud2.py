@@ -2,12 +2,12 @@
 
     nyu2_train.csv, nyu2_test.csv    the frames, see datasets/io/nyud2_frames.py
     test_balanced_mask.npy           uint8 (frames, 228, 304): the evaluated pixels
-    train_depth_histogram.npy        (frames, 100) pixels in each 0.1 m bin, or their sum (100,)
+    train_depth_histogram.npy        (frames, 100) pixels in each 0.1 m bin
 
 scripts/prepare_nyud2.py makes the last two.
 
-H, W: the network's input, 228 x 304; h, w: the size of a depth map, that of the model's output in
-training and (H, W) in evaluation; B = 100 depth bins; P frames.
+H, W, h, w and B as in datasets/depth.py: (h, w) is the size of the model's output in training and
+(H, W) in evaluation. P: frames.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,7 @@ from torch.utils.data import Dataset
 
 from datasets import depth as maps
 from datasets.io.arrays import read_npy
-from datasets.io.files import MAX_BYTES, MAX_PIXELS, Progress
-from datasets.io.manifest import manifest
+from datasets.io.files import MAX_BYTES, MAX_PIXELS, Progress, manifest
 from datasets.io.nyud2_frames import PREPARE, Frames, read_csv
 
 SPLITS = ("train", "val", "test")
@@ -39,7 +38,6 @@ class DepthDataset(Dataset):
     0.7 m on for `val`.
 
     Arguments:
-        root: the folder of the CSVs.
         output: (h, w) of a training target.
         augment: mirror, rotation and colours; by default for the train split only.
         resampling: of a training frame. "once": by one affine map, and a JPEG of twice the size is
@@ -77,15 +75,11 @@ class DepthDataset(Dataset):
         self.numbers = _chosen(self.frames.scenes, side, split, validation)
         self.labels = maps.bin_centers()[:, None]  # (B, 1), each as often as label_counts says
         self.mask, self.label_counts = None, None
-        count = len(self.frames)
         if side == "test":
-            path = Path(mask or self.root / MASK)
-            self.mask = self._read(path, [(count, *maps.CROP)], max_bytes, mapped=True)
+            self.mask = self._read(mask or self.root / MASK, maps.CROP, max_bytes, mapped=True)
         elif split == "train":
-            path = Path(histogram or self.root / HISTOGRAM)
-            summed = [(maps.BINS,)] if len(self.numbers) == count else []
-            counts = self._read(path, [(count, maps.BINS), *summed], max_bytes)
-            self.label_counts = counts if counts.ndim == 1 else counts[self.numbers].sum(0)
+            counts = self._read(histogram or self.root / HISTOGRAM, (maps.BINS,), max_bytes)
+            self.label_counts = counts[self.numbers].sum(0)
 
     @staticmethod
     def fingerprint(
@@ -133,13 +127,13 @@ class DepthDataset(Dataset):
         return item
 
     def _read(
-        self, path: Path, shapes: list[tuple[int, ...]], max_bytes: int, mapped: bool = False
+        self, file: str | Path, shape: tuple[int, ...], max_bytes: int, mapped: bool = False
     ) -> NDArray:
-        """Read a file of scripts/prepare_nyud2.py that has one of these shapes."""
+        """Read a file of scripts/prepare_nyud2.py, which has an array of this shape per frame."""
         command = f"Make it with {PREPARE} root={self.root} overwrite=true"
-        array = read_npy(path, max_bytes, command, mapped)
-        if array.shape not in shapes:
-            raise ValueError(f"{path}: expected shape {shapes[0]}, got {array.shape}. {command}")
+        array = read_npy(Path(file), max_bytes, command, mapped)
+        if array.shape != (expected := (len(self.frames), *shape)):
+            raise ValueError(f"{file}: expected shape {expected}, got {array.shape}. {command}")
         return array
 
 

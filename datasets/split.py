@@ -57,8 +57,3 @@ def identical_images(files: Sequence[Path], progress: Progress = iter) -> list[l
             digest = hashlib.blake2b(images.read_bytes(files[index])).digest()
             by_hash[length, digest].append(index)
     return sorted(group for group in by_hash.values() if len(group) > 1)
-
-
-def sides(groups: Sequence[Sequence[int]], split: np.ndarray) -> list[set[str]]:
-    """Return the splits of each group of identical images; two or more mean a leak."""
-    return [{str(split[index]) for index in group} for group in groups]

@@ -3,7 +3,6 @@
 The label is the first column by default; text is a category. N: rows; F: inputs.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +14,11 @@ FEWEST = 20  # rows with a label
 LARGEST = 1e37  # of a label: trees and networks compute in float32
 
 
-@dataclass(frozen=True)
-class TabularSet:
-    """inputs (N, F) and labels (N,) of one file."""
-
-    name: str
-    inputs: NDArray[np.float64]
-    labels: NDArray[np.float64]
+Numbers = NDArray[np.float64]
 
 
-def load(path: Path, target: str | None = None, rows: int | None = None) -> TabularSet:
-    """Read a table without the rows that have no label.
+def load(path: Path, target: str | None = None, rows: int | None = None) -> tuple[Numbers, Numbers]:
+    """Return inputs (N, F) and labels (N,) of a table, without the rows that have no label.
 
     Categories become their alphabetical rank, missing numbers the column's median. rows: at most so
     many, sampled with a fixed seed.
@@ -48,10 +41,10 @@ def load(path: Path, target: str | None = None, rows: int | None = None) -> Tabu
     if rows is not None and len(known) > rows:
         known = np.sort(np.random.default_rng(0).choice(known, rows, replace=False))
     inputs = [_column(np.array(column)[known]) for column in columns.values()]
-    return TabularSet(path.stem, np.stack(inputs, 1), labels[known])
+    return np.stack(inputs, 1), labels[known]
 
 
-def _column(cells: NDArray) -> NDArray[np.float64]:
+def _column(cells: NDArray) -> Numbers:
     """(N,) numbers, or the alphabetical ranks of categories."""
     present = np.array([cell.lower() not in MISSING for cell in cells])
     values = np.zeros(len(cells))

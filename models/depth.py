@@ -12,7 +12,7 @@ N: images; C: channels before the last layer; W: numbers per pixel (the likeliho
 the output's size; F: width of the flattened features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.regressor import Regressor, Smoothing
-from models.resnet import LAYERS, read_imagenet, trunk
+from models.resnet import LAYERS, add_layers, read_imagenet
 
 FUSED = 16  # channels of each of MFF's four branches
 
@@ -61,12 +61,12 @@ class UpProjection(nn.Module):
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
-        self.conv1, self.bn1 = _conv(inputs, outputs, 5), nn.BatchNorm2d(outputs)
-        self.conv1_2, self.bn1_2 = _conv(outputs, outputs, 3), nn.BatchNorm2d(outputs)
-        self.conv2, self.bn2 = _conv(inputs, outputs, 5), nn.BatchNorm2d(outputs)
+        self.conv1, self.bn1 = conv(inputs, outputs, 5), nn.BatchNorm2d(outputs)
+        self.conv1_2, self.bn1_2 = conv(outputs, outputs, 3), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = conv(inputs, outputs, 5), nn.BatchNorm2d(outputs)
 
     def forward(self, x: Tensor, size: tuple[int, int]) -> Tensor:
-        x = functional.interpolate(x, size, mode="bilinear", align_corners=False)
+        x = resize(x, size)
         long = self.bn1_2(self.conv1_2(functional.relu(self.bn1(self.conv1(x)))))
         return functional.relu(long + self.bn2(self.conv2(x)))
 
@@ -76,10 +76,8 @@ class Encoder(nn.Module):
 
     def __init__(self, depth: int):
         super().__init__()
-        net = trunk(depth)
-        self.channels = [net.fc.in_features // k for k in (8, 4, 2, 1)]
-        for name in LAYERS:
-            self.add_module(name, getattr(net, name))
+        width = add_layers(self, depth)
+        self.channels = [width // k for k in (8, 4, 2, 1)]
 
     def forward(self, x: Tensor) -> list[Tensor]:
         maps = []
@@ -93,11 +91,9 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, channels: int):
         super().__init__()
-        self.conv, self.bn = _conv(channels, channels // 2, 1), nn.BatchNorm2d(channels // 2)
-        self.up1 = UpProjection(channels // 2, channels // 4)
-        self.up2 = UpProjection(channels // 4, channels // 8)
-        self.up3 = UpProjection(channels // 8, channels // 16)
-        self.up4 = UpProjection(channels // 16, channels // 32)
+        self.conv, self.bn = conv(channels, channels // 2, 1), nn.BatchNorm2d(channels // 2)
+        halves = (UpProjection(channels // k, channels // (2 * k)) for k in (2, 4, 8, 16))
+        self.up1, self.up2, self.up3, self.up4 = halves
 
     def forward(self, maps: list[Tensor], size: tuple[int, int]) -> Tensor:
         x = functional.relu(self.bn(self.conv(maps[-1])))
@@ -110,7 +106,7 @@ class Fusion(nn.Module):
     def __init__(self, channels: list[int]):
         super().__init__()
         self.up1, self.up2, self.up3, self.up4 = (UpProjection(c, FUSED) for c in channels)
-        self.conv, self.bn = _conv(4 * FUSED, 4 * FUSED, 5), nn.BatchNorm2d(4 * FUSED)
+        self.conv, self.bn = conv(4 * FUSED, 4 * FUSED, 5), nn.BatchNorm2d(4 * FUSED)
 
     def forward(self, maps: list[Tensor], size: tuple[int, int]) -> Tensor:
         ups = (self.up1, self.up2, self.up3, self.up4)
@@ -123,8 +119,8 @@ class Refinement(nn.Module):
 
     def __init__(self, channels: int, outputs: int):
         super().__init__()
-        self.conv0, self.bn0 = _conv(channels, channels, 5), nn.BatchNorm2d(channels)
-        self.conv1, self.bn1 = _conv(channels, channels, 5), nn.BatchNorm2d(channels)
+        self.conv0, self.bn0 = conv(channels, channels, 5), nn.BatchNorm2d(channels)
+        self.conv1, self.bn1 = conv(channels, channels, 5), nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, outputs, 5, padding=2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -168,5 +164,9 @@ class DepthNet(DenseRegressor):
         return self.R.conv2(maps)
 
 
-def _conv(inputs: int, outputs: int, size: int) -> nn.Conv2d:
+def conv(inputs: int, outputs: int, size: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False)
+
+
+def resize(x: Tensor, size: Sequence[int]) -> Tensor:
+    return functional.interpolate(x, tuple(size), mode="bilinear", align_corners=False)

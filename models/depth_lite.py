@@ -11,13 +11,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from models.depth import DenseRegressor
+from models.depth import DenseRegressor, conv, resize
 from models.efficientnet import trunk
 from models.regressor import Smoothing
 
-STRIDES = (8, 16, 32)
+LAST = (4, 10, 15)  # the last blocks at 1/8, 1/16 and 1/32
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # the dataset's normalisation
 
 
@@ -53,8 +52,7 @@ class LiteDepth(DenseRegressor):
         c8, c16, c32 = (channels for channels, *_ in self.shapes)
         lateral = _block(c8, fine, 1), _block(c16, middle, 1), _block(c32, coarse, 1)
         self.lateral = nn.ModuleList(lateral)
-        self.context = _block(coarse, middle, 3)
-        self.middle = _block(middle, fine, 3)
+        self.context, self.middle = _block(coarse, middle, 3), _block(middle, fine, 3)
         self.fine = nn.Sequential(_block(fine, fine, 3), nn.Dropout2d(dropout))
         self.out = nn.Conv2d(fine, outputs, 1)
         self.freeze(freeze_bn=True)
@@ -68,28 +66,23 @@ class LiteDepth(DenseRegressor):
         levels = zip(self.lateral, features.split(sizes, 1), self.shapes, strict=True)
         x8, x16, x32 = (lateral(x.unflatten(1, shape)) for lateral, x, shape in levels)
         x = self.context(x32 + x32.mean((-2, -1), keepdim=True))
-        x = self.middle(x16 + _grow(x, x16))
-        return self.fine(x8 + _grow(x, x8))
+        x = self.middle(x16 + resize(x, x16.shape[-2:]))
+        return self.fine(x8 + resize(x, x8.shape[-2:]))
 
     def last(self, maps: Tensor) -> Tensor:
         return self.out(maps)
 
     def _maps(self, x: Tensor) -> list[Tensor]:
-        """Return the last map at each of the strides."""
+        """Return the last map at each scale."""
         x = (x * self.std + self.mean) * 2 - 1  # EfficientNet-Lite's normalisation
-        high, net, found = x.shape[-2], self.trunk, {}
+        net, maps = self.trunk, []
         x = net._swish(net._bn0(net._conv_stem(x)))
-        for block in net._blocks:
+        for number, block in enumerate(net._blocks):
             x = block(x)
-            found[round(high / x.shape[-2])] = x
-        strides = [min(found, key=lambda k, s=stride: abs(k - s)) for stride in STRIDES]
-        return [found[stride] for stride in strides]
+            if number in LAST:
+                maps.append(x)
+        return maps
 
 
 def _block(inputs: int, outputs: int, size: int) -> nn.Sequential:
-    conv = nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU())
-
-
-def _grow(x: Tensor, like: Tensor) -> Tensor:
-    return functional.interpolate(x, like.shape[-2:], mode="bilinear", align_corners=False)
+    return nn.Sequential(conv(inputs, outputs, size), nn.BatchNorm2d(outputs), nn.ReLU())

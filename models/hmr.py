@@ -19,9 +19,8 @@ from torch.nn import functional
 from models.efficientnet import EfficientNetLite0
 from models.regressor import Regressor
 from models.released import fill
-from models.resnet import LAYERS, ResNet
-from models.rotations import matrix_from_6d
-from models.smpl import read_mean
+from models.resnet import ResNet, add_layers
+from models.smpl import matrix_from_6d, read_mean
 
 POSE, SHAPE, CAMERA = 144, 10, 3
 
@@ -102,9 +101,7 @@ class HMR(MeshRegressor):
 
     def __init__(self, weights: str | Path | None = None, **options):
         super().__init__(2048, **options)
-        net = ResNet(50)
-        for name in LAYERS:
-            self.add_module(name, getattr(net, name))
+        add_layers(self, 50)
         if weights is not None:
             fill(self, weights, "spin")
 
@@ -124,7 +121,6 @@ class LiteHMR(MeshRegressor):
         kept: number of blocks that keep ImageNet's weights, with the layer before them. The first
             ones detect edges and colours, and take most of the time.
         weights: a file of scripts/save_network.py to start from, or None.
-        (the others: see MeshRegressor)
     """
 
     head_names = (*MeshRegressor.head_names, "norm")

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from models.regressor import Head, Regressor, Smoothing
 
-DEPTHS = (18, 34, 50)
 LAYERS = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4")
 
 
-def trunk(depth: int) -> Any:
-    """Return torchvision's ResNet with random weights."""
-    if depth not in DEPTHS:
-        raise ValueError(f"Unknown ResNet depth {depth}; choose from {DEPTHS}")
-    return torchvision.models.get_model(f"resnet{depth}", weights=None)
+def add_layers(module: nn.Module, depth: int) -> int:
+    """Add the layers of a ResNet with random weights to a module, and return F."""
+    net: Any = torchvision.models.get_model(f"resnet{depth}", weights=None)
+    for name in LAYERS:
+        module.add_module(name, getattr(net, name))
+    return net.fc.in_features
 
 
 def read_imagenet(model: nn.Module, depth: int, weights: str) -> None:
@@ -77,10 +77,8 @@ class ResNet(Regressor):
         head: Head | None = None,
         smoothing: Smoothing | None = None,
     ):
-        net = trunk(depth)
-        super().__init__(net.fc.in_features, smoothing)
-        for name in LAYERS:
-            self.add_module(name, getattr(net, name))
+        super().__init__(512 if depth < 50 else 2048, smoothing)
+        add_layers(self, depth)
         self.add_head(outputs, head)
         if weights is not None:
             read_imagenet(self, depth, weights)

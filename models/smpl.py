@@ -11,11 +11,11 @@ N: bodies; V: vertices (6890 for SMPL); lengths in metres, the camera looks alon
 
 import contextlib
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import roma
 import smplx
 import torch
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from smplx.utils import Struct
 from smplx.vertex_ids import vertex_ids as known_vertex_ids
 from torch import Tensor, nn
 
-from datasets.io.arrays import read_npy, read_npz
+from datasets.io.arrays import numbers, read_npy, read_npz
 
 KEYS = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
 JOINTS, SHAPES = 24, 10
@@ -123,11 +123,6 @@ def project(joints: Tensor, camera: Tensor) -> Tensor:
     return FOCAL / (IMAGE / 2) * points[..., :2] / points[..., 2:]
 
 
-def chunks(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of 0..count, which bound the memory of a mesh evaluation."""
-    return (slice(start, start + size) for start in range(0, count, size))
-
-
 def read_body(path: Path) -> dict[str, NDArray]:
     """Return the checked arrays of a SMPL npz, including `vertex_ids` (21,)."""
     commands = "scripts/prepare_smpl.py (the official one) or scripts/prepare_mini.py (free)"
@@ -145,18 +140,12 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
         raise ValueError(f"{name}: expected SMPL with {JOINTS} joints, got {got}")
     shapes = {
         **{"v_template": (vertices, 3), "shapedirs": (vertices, 3, SHAPES)},
-        **{"posedirs": (vertices, 3, 9 * (JOINTS - 1)), "weights": (vertices, JOINTS)},
-        **{"J_regressor": (JOINTS, vertices), "kintree_table": (2, JOINTS)},
+        **{"posedirs": (vertices, 3, 9 * (JOINTS - 1)), "J_regressor": (JOINTS, vertices)},
+        **{"weights": (vertices, JOINTS), "kintree_table": (2, JOINTS)},
     }
     arrays = {**arrays, "shapedirs": arrays["shapedirs"][..., :SHAPES]}
-    for key, shape in shapes.items():
-        if arrays[key].shape != shape:
-            raise ValueError(f"{name}: {key} has shape {arrays[key].shape}, expected {shape}.")
-    whole = ("kintree_table", "f")
-    checked = {k: np.ascontiguousarray(arrays[k], np.float32) for k in KEYS if k not in whole}
-    if broken := [key for key, array in checked.items() if not np.isfinite(array).all()]:
-        raise ValueError(f"{name}: {broken[0]} holds NaN or infinite numbers.")
-    checked |= {key: arrays[key].astype(np.int64) for key in whole}
+    checked = {key: numbers(arrays[key], shape, f"{name}: {key}") for key, shape in shapes.items()}
+    checked |= {key: arrays[key].astype(np.int64) for key in ("kintree_table", "f")}
     ids = arrays.get("vertex_ids")
     if ids is None and vertices != SMPL_VERTICES:
         raise ValueError(f"{name}: a mesh of {vertices} vertices, not SMPL's, needs vertex_ids.")
@@ -170,10 +159,7 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
 def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:
     """Return (joints, vertices) float32."""
     array = read_npy(_find(path, "joint regressor"))
-    if array.shape != (joints, vertices):
-        expected = f"a regressor of {joints} joints from {vertices} vertices"
-        raise ValueError(f"{path}: expected {expected}, got {array.shape} of another body.")
-    return np.ascontiguousarray(array, np.float32)
+    return numbers(array, (joints, vertices), f"{path}: the regressor of joints from vertices")
 
 
 def read_mean(path: str | Path) -> tuple[Tensor, Tensor, Tensor]:
@@ -185,6 +171,19 @@ def read_mean(path: str | Path) -> tuple[Tensor, Tensor, Tensor]:
         raise ValueError(f"{path}: expected pose (144,), shape (10,) and cam (3,); check {wrong}.")
     pose, shape, camera = (torch.from_numpy(file[k].reshape(-1).astype(np.float32)) for k in sizes)
     return pose, shape, camera
+
+
+def mean_rotations(path: str | Path) -> Tensor:
+    """Return the mean pose (24, 3, 3)."""
+    return matrix_from_6d(read_mean(path)[0].unflatten(-1, (JOINTS, 6)))
+
+
+def matrix_from_6d(six: Tensor) -> Tensor:
+    """(..., 6) -> (..., 3, 3): Gram-Schmidt on two columns, the third is their cross product.
+
+    A 6-D rotation is the first two columns of a matrix, (..., 3, 2), flattened row by row.
+    """
+    return roma.special_gramschmidt(six.unflatten(-1, (3, 2)))
 
 
 def _find(path: Path, kind: str) -> Path:

@@ -77,6 +77,15 @@ def _check_total(size: int, max_bytes: int) -> None:
         )
 
 
+def numbers(array: NDArray, shape: tuple[int, ...], name: str) -> NDArray:
+    """Return finite float32 numbers of this shape; errors start with `name`."""
+    if array.shape != shape or array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} is {array.dtype} {array.shape}, expected numbers {shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinite numbers.")
+    return np.ascontiguousarray(array, np.float32)
+
+
 def read_mat(path: Path, max_bytes: int = MAX_BYTES, **options: Any) -> dict[str, Any]:
     """Call scipy's `loadmat` if the file unpacks to at most `max_bytes`."""
     from scipy.io import loadmat

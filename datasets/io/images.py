@@ -6,19 +6,14 @@ straight from its DCT coefficients, if at least S pixels a side remain.
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import Dataset
 
 from datasets.io.files import MAX_PIXELS
-
-if TYPE_CHECKING:
-    from datasets.io.store import Store
 
 # OpenCV's thread pool does not survive a fork: a data loader's worker would wait for ever.
 cv2.setNumThreads(0)
@@ -44,7 +39,7 @@ def header(data: bytes) -> tuple[tuple[int, int], bool]:
 def imdecode(
     data: bytes, source: Path | str, flags: int = cv2.IMREAD_COLOR, max_pixels: int = MAX_PIXELS
 ) -> NDArray:
-    """Decode an image whose header promises at most `max_pixels`; colours are BGR.
+    """Decode an image whose header promises at most `max_pixels`; colours are RGB.
 
     EXIF rotation is ignored, as in the released code. `source` is named in errors.
     """
@@ -58,7 +53,7 @@ def imdecode(
         got = f"{len(data)} bytes that do not decode (truncated or not an image)"
         advice = "Download or pack the file again, or remove its row from the CSV."
         raise ValueError(f"{source}: expected a complete image, got {got}. {advice}")
-    return image
+    return image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
 
 def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIXELS) -> NDArray:
@@ -66,33 +61,23 @@ def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIX
     shape, jpeg = header(data)
     factor = max(k for k in _REDUCED if k == 1 or (jpeg and min(shape) >= k * size))
     image = imdecode(data, source, _REDUCED[factor], max_pixels)
-    height, width = shape if jpeg else image.shape[:2]
-    extent = (height / factor, width / factor)
-    return cv2.cvtColor(resize(image, size, extent), cv2.COLOR_BGR2RGB)
+    # The last row and column of an image reduced by 8 may be only partly filled.
+    height, width = (side / factor for side in (shape if jpeg else image.shape[:2]))
+    if (height, width) != (size, size):
+        # Deviation: the released code always uses PIL's triangle filter. Below a factor of two,
+        # where bilinear interpolation skips no pixel, this is four times faster; above, the area
+        # average.
+        how = cv2.INTER_LINEAR if max(height, width) < 2 * size else cv2.INTER_AREA
+        image = cv2.resize(image, None, fx=size / width, fy=size / height, interpolation=how)
+    return image[:size, :size]
 
 
 def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        advice = "Unpack the images below the data folder, or remove its row from the CSV."
+        advice = "Unpack the images below the data folder, or remove its row."
         raise FileNotFoundError(f"{path}: no such image. {advice}") from None
-
-
-def resize(image: NDArray, size: int, extent: tuple[float, float]) -> NDArray:
-    """(H, W, 3) -> (S, S, 3).
-
-    `extent` is how much of (H, W) the picture covers: the last row and column of an image reduced
-    by 8 may be only partly filled.
-    """
-    height, width = extent
-    if (height, width) == (size, size):
-        return image
-    # Deviation: the released code always uses PIL's triangle filter. Below a factor of two, where
-    # bilinear interpolation skips no pixel, this is four times faster; above, the area average.
-    how = cv2.INTER_LINEAR if max(height, width) < 2 * size else cv2.INTER_AREA
-    resized = cv2.resize(image, None, fx=size / width, fy=size / height, interpolation=how)
-    return resized[:size, :size]
 
 
 def augment(image: NDArray, padding: int) -> NDArray:
@@ -110,36 +95,6 @@ def augment(image: NDArray, padding: int) -> NDArray:
 
 def to_tensor(image: NDArray) -> torch.Tensor:
     """(S, S, 3) uint8 -> (3, S, S) float32: mean .5 and std .5 of [0, 1], that is x / 127.5 - 1."""
-    planes = np.empty((3, *image.shape[:2]), np.float32)
-    for channel, plane in enumerate(cv2.split(image)):
-        np.multiply(plane, np.float32(1 / 127.5), out=planes[channel])
+    planes = np.ascontiguousarray(image.transpose(2, 0, 1)) * np.float32(1 / 127.5)
     planes -= 1
     return torch.from_numpy(planes)
-
-
-class ImageDataset(Dataset):
-    """Images with labels: {"input": (3, S, S), "target": (D,), "meta": {"index": i}}."""
-
-    size: int  # S
-    max_pixels: int
-    augment: bool
-    padding: int  # of the random crop
-    labels: NDArray  # (N, D)
-    files: list[Path]  # of the N images, unless there is a store
-    store: "Store | None"
-    numbers: list[int]  # of the N images in the store
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict:
-        if self.store is None:
-            source, data = self.files[index], read_bytes(self.files[index])
-        else:
-            number = self.numbers[index]
-            source, data = f"{self.store.path}, image {number}", self.store[number]
-        image = decode(data, self.size, source, self.max_pixels)
-        if self.augment:
-            image = augment(image, self.padding)
-        target = torch.tensor(self.labels[index])
-        return {"input": to_tensor(image), "target": target, "meta": {"index": index}}

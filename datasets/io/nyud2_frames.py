@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from datasets.depth import SHORT_SIDE
 from datasets.io import images
-from datasets.io.files import MAX_PIXELS, first_outside, locate
+from datasets.io.files import MAX_PIXELS, locate, outside
 
 PREPARE = "scripts/prepare_nyud2.py"
 AGAIN = "Download it again, or remove its row from the CSV."
@@ -73,7 +73,7 @@ class Frames:
         # 2 x 2 pixels; the released code decodes all and filters with PIL's triangle.
         flags = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
         image = images.imdecode(data, file, flags, self.max_pixels)
-        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB), shape if jpeg else image.shape[:2]
+        return image, shape if jpeg else image.shape[:2]
 
     def _depth(self, file: Path) -> NDArray:
         data = images.read_bytes(file)
@@ -97,7 +97,7 @@ def read_csv(csv: Path) -> list[tuple[str, str]]:
         for line, cells in enumerate(csv_format.reader(file), start=1):
             paths = [Path(cell) for cell in cells]
             relative = [str(Path(*path.parts[1:])) for path in paths]
-            if len(paths) != 2 or "." in relative or first_outside(relative) is not None:
+            if len(paths) != 2 or "." in relative or any(map(outside, relative)):
                 expected = "expected two paths like data/nyu2_train/x.jpg"
                 raise ValueError(f"{csv}, line {line}: {expected}, got {cells}.")
             rows.append(tuple(relative))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.io.arrays import read_mat
-from datasets.io.files import MAX_BYTES, MAX_PIXELS
+from datasets.io.files import MAX_PIXELS
 
 CHUNK = 1 << 28  # bytes of the largest chunk that is decompressed
 AGAIN = "Download nyu_depth_v2_labeled.mat again."
@@ -22,11 +22,13 @@ class MatFrames:
         if not h5py.is_hdf5(mat):
             found = "a file of another format" if mat.is_file() else "no such file"
             raise ValueError(f"{mat}: expected the labelled set as HDF5, got {found}. {AGAIN}")
-        self.numbers = read_splits(splits, MAX_BYTES)[side]
+        self.numbers = read_splits(splits, side)
         file = h5py.File(mat)
         try:
-            self.images = own_array(file, "images", "u", CHUNK)
-            self.depths = own_array(file, "depths", "f", CHUNK)
+            self.images, self.depths = (
+                own_array(file, "images", "u"),
+                own_array(file, "depths", "f"),
+            )
         except ValueError as error:
             raise ValueError(f"{mat}: expected images and depths; {error}. {AGAIN}") from None
         images, depths = self.images.shape, self.depths.shape
@@ -51,11 +53,8 @@ class MatFrames:
         return np.ascontiguousarray(image), np.ascontiguousarray(depth, np.float32)
 
 
-def own_array(file: h5py.File, name: str, kinds: str, chunk_bytes: int) -> h5py.Dataset:
-    """Return an array that is stored in this file, as large as its shape.
-
-    kinds: allowed NumPy dtype kinds. chunk_bytes: limit on a chunk of a compressed array.
-    """
+def own_array(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
+    """Return an array of a NumPy kind that is stored in this file, as large as its shape."""
     link = file.get(name, getclass=True, getlink=True)
     found = file[name] if link is h5py.HardLink else None
     if not isinstance(found, h5py.Dataset):
@@ -63,25 +62,23 @@ def own_array(file: h5py.File, name: str, kinds: str, chunk_bytes: int) -> h5py.
         raise ValueError(f"{name} is {what}")
     if found.external is not None or found.is_virtual:
         raise ValueError(f"the numbers of {name} are in another file")
-    if found.dtype.kind not in kinds:
+    if found.dtype.kind != kind:
         raise ValueError(f"{name} has type {found.dtype}")
     if found.chunks is not None:
-        if math.prod(found.chunks) * found.dtype.itemsize > chunk_bytes:
-            raise ValueError(f"{name} has chunks of more than {chunk_bytes:,} bytes")
+        if math.prod(found.chunks) * found.dtype.itemsize > CHUNK:
+            raise ValueError(f"{name} has chunks of more than {CHUNK:,} bytes")
     elif found.id.get_storage_size() != found.nbytes:
         held = found.id.get_storage_size()
         raise ValueError(f"{name} should have {found.nbytes:,} bytes, the file has {held:,}")
     return found
 
 
-def read_splits(path: Path, max_bytes: int) -> dict[str, list[int]]:
-    """Return {"train", "test"}: frame numbers from zero, of NYU's splits.mat."""
+def read_splits(path: Path, side: str) -> list[int]:
+    """Return the frame numbers, from zero, of one side of NYU's splits.mat."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file. Download splits.mat of NYU Depth v2.")
     try:
-        content = read_mat(path, max_bytes)
-        names = {"train": "trainNdxs", "test": "testNdxs"}
-        return {side: (content[name].ravel() - 1).tolist() for side, name in names.items()}
+        return (read_mat(path)[f"{side}Ndxs"].ravel() - 1).tolist()
     except Exception as error:  # a damaged .mat file fails in many ways
         message = f"{path}: expected trainNdxs and testNdxs, got {error}. Download it again."
         raise ValueError(message) from error

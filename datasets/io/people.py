@@ -17,8 +17,8 @@ import roma
 import torch
 from numpy.typing import NDArray
 
-from datasets.io.arrays import read_npy, read_npz
-from datasets.io.files import MAX_BYTES, first_outside
+from datasets.io.arrays import numbers, read_npy, read_npz
+from datasets.io.files import MAX_BYTES, outside
 
 GENDERS = {"m": 0, "f": 1}
 UNKNOWN = 2
@@ -64,14 +64,15 @@ def read_people(
     count = len(raw["imgname"])
     arrays = {}
     for key, width in NUMBERS.items():
-        arrays[key] = _finite(raw.get(key, np.zeros((count, *width))), (count, *width), path, key)
+        given = raw.get(key, np.zeros((count, *width)))
+        arrays[key] = numbers(given, (count, *width), f"{path}: {key}")
     if count == 0 or not (arrays["scale"] > 0).all():
         raise ValueError(f"{path}: expected people with boxes of positive scale, got {count} rows.")
     has_smpl = arrays["has_smpl"] > 0 if "has_smpl" in raw else np.full(count, "pose" in raw)
     pose, shape, has_fit = arrays["pose"], arrays["shape"], np.zeros(count, bool)
     found = None if fits is None else first_of(fits)
     if found is not None:
-        fitted = _finite(read_npy(found, max_bytes), (count, 82), found, f"the fits of {path}")
+        fitted = numbers(read_npy(found, max_bytes), (count, 82), f"{found}: the fits of {path}")
         has_fit = ~has_smpl
         pose = np.where(has_fit[:, None], fitted[:, :72], pose)
         shape = np.where(has_fit[:, None], fitted[:, 72:], shape)
@@ -96,15 +97,6 @@ def read_people(
             [has_smpl, has_fit, np.full(count, "S" in raw), gender], 1, dtype=np.float32
         ),
     )
-
-
-def _finite(array: NDArray, shape: tuple[int, ...], path: Path, key: str) -> NDArray:
-    """Return finite float32 numbers of this shape."""
-    if array.shape != shape or array.dtype.kind not in "fiub":
-        raise ValueError(f"{path}: {key} is {array.dtype} {array.shape}, expected numbers {shape}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{path}: {key} holds NaN or infinite numbers.")
-    return array.astype(np.float32)
 
 
 def pose_table(sets: Mapping[str, People]) -> str:
@@ -169,7 +161,6 @@ def _read(path: Path, max_bytes: int) -> dict[str, NDArray]:
     if names.ndim != 1 or names.dtype.kind not in "SU":
         raise ValueError(f"{path}: expected imgname (N,) of strings, got {names.dtype}.")
     names = names.astype(str)
-    if (index := first_outside(names.tolist())) is not None:
-        given = str(names[index])
-        raise ValueError(f"{path}: expected images below the folder, got imgname {given!r}.")
+    if strange := list(filter(outside, names.tolist())):
+        raise ValueError(f"{path}: expected images below the folder, got imgname {strange[0]!r}.")
     return raw | {"imgname": names}

@@ -9,6 +9,7 @@
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 import zlib
@@ -22,8 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.io import images
-from datasets.io.files import MAX_PIXELS, Progress, disk_full, lock, refuse_links, sync_folder
-from datasets.io.manifest import file_state
+from datasets.io.files import (
+    MAX_PIXELS,
+    Progress,
+    crc,
+    disk_full,
+    file_state,
+    lock,
+    refuse_links,
+    sync_folder,
+)
 
 FORMAT = "packed store 3"
 # Size, time and CRC-32 of the source file; CRC-32 of the JPEG.
@@ -70,11 +79,11 @@ class Store:
 
     def check_sources(self, files: Sequence[str | Path]) -> None:
         """Refuse source files that have changed since packing; they may be missing."""
-        for file, (size, time, crc, _) in zip(files, self.records.tolist(), strict=True):
+        for file, (size, time, content, _) in zip(files, self.records.tolist(), strict=True):
             found = file_state(file)
-            if found is None or found[:2] == (size, time):
+            if found is None or found == (size, time):
                 continue
-            if found.size != size or file_state(file, content=True) != (size, found.time, crc):
+            if found.size != size or crc(file, *found) != content:
                 change = f"{file} has changed since it was packed"
                 raise ValueError(f"{self.path}: {change}. {self._advice}")
 
@@ -127,52 +136,47 @@ def _fill(
     partial: Path, files: Sequence[Path], meta: dict[str, Any], progress: Progress, max_pixels: int
 ) -> None:
     """Pack the images that a partial store does not have yet, then complete its meta."""
-    env, done = _resume(partial, files, json.dumps(meta).encode())
-    size = meta["size"]
-    batch: dict[bytes, bytes] = {}
-    try:
-        for index, file in enumerate(progress(files[done:]), start=done):
-            state, source = file_state(file), images.read_bytes(file)
-            image = images.decode(source, size, file, max_pixels)  # checks the file, too
-            data = source
-            if images.header(source) != ((size, size), True):
-                bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-                data = cv2.imencode(".jpg", bgr, QUALITY)[1].tobytes()
-            record = len(source), state.time if state else 0, zlib.crc32(source), zlib.crc32(data)
-            batch[b"image%08d" % index] = data
-            batch[b"record%08d" % index] = np.array(record, RECORD).tobytes()
-            if len(batch) == 2 * BATCH:
-                _put(env, batch)
-                batch = {}
-        _put(env, batch)
-        with env.begin() as transaction:
-            meta = meta | {"digest": _digest(_records(transaction))}
-        _put(env, {b"meta": json.dumps(meta).encode()})
-    finally:
-        env.close()
-
-
-def _resume(partial: Path, files: Sequence[Path], meta: bytes) -> tuple[lmdb.Environment, int]:
-    """Open a partial store and return the number of its images; empty it if it is of others."""
     try:
         env = _environment(partial)
     except (lmdb.Error, ValueError):  # damaged
         os.truncate(partial, 0)
         env = _environment(partial)
+    with env:
+        done = _resume(env, files, json.dumps(meta).encode())
+        rest = enumerate(progress(files[done:]), start=done)
+        while batch := list(itertools.islice(rest, BATCH)):
+            with env.begin(write=True) as transaction:
+                for index, file in batch:
+                    data, record = _packed(file, meta["size"], max_pixels)
+                    transaction.put(b"image%08d" % index, data)
+                    transaction.put(b"record%08d" % index, record)
+        with env.begin(write=True) as transaction:
+            meta = meta | {"digest": _digest(_records(transaction))}
+            transaction.put(b"meta", json.dumps(meta).encode())
+
+
+def _resume(env: lmdb.Environment, files: Sequence[Path], meta: bytes) -> int:
+    """Return the number of images of a partial store; empty it if it is of others."""
     with env.begin(write=True) as transaction:
         records = _records(transaction)
-        states = [(file_state(file) or ())[:2] for file in files[: len(records)]]
+        states = [file_state(file) for file in files[: len(records)]]
         if transaction.get(b"meta") == meta and records[["size", "time"]].tolist() == states:
-            return env, len(records)
+            return len(records)
         transaction.drop(env.open_db(txn=transaction), delete=False)
         transaction.put(b"meta", meta)
-    return env, 0
+    return 0
 
 
-def _put(env: lmdb.Environment, items: dict[bytes, bytes]) -> None:
-    """Write items in one transaction."""
-    with env.begin(write=True) as transaction, transaction.cursor() as cursor:
-        cursor.putmulti(items.items())
+def _packed(file: Path, size: int, max_pixels: int) -> tuple[bytes, bytes]:
+    """Return the JPEG of an image and its RECORD."""
+    state, source = file_state(file), images.read_bytes(file)
+    image = images.decode(source, size, file, max_pixels)  # checks the file, too
+    data = source
+    if images.header(source) != ((size, size), True):
+        bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+        data = cv2.imencode(".jpg", bgr, QUALITY)[1].tobytes()
+    record = len(source), state.time if state else 0, zlib.crc32(source), zlib.crc32(data)
+    return data, np.array(record, RECORD).tobytes()
 
 
 @functools.lru_cache(maxsize=8)

@@ -14,7 +14,7 @@ from datasets.ages import pack, read_csv, write_csv
 from datasets.io.files import atomic_write
 from datasets.io.nyud2_frames import Frames, encode
 from datasets.io.nyud2_mat import MatFrames
-from datasets.split import balanced_split, identical_images, sides
+from datasets.split import balanced_split, identical_images
 from datasets.stsb import FILES, read_pairs, vectors_of, wordllama
 from engine.benchmarks.age import describe
 from models.smpl_pickle import read_pickle
@@ -61,7 +61,7 @@ def _report_identical(
     file: Path, groups: list[list[int]], ages: np.ndarray, paths: list[str], split: np.ndarray
 ) -> None:
     """Print how many images are identical, and list them in a CSV."""
-    leaks = sum(len(found) > 1 for found in sides(groups, split))
+    leaks = sum(len(set(split[group].tolist())) > 1 for group in groups)
     conflicts = sum(len(set(ages[group].tolist())) > 1 for group in groups)
     print(
         f"{sum(map(len, groups))} images are identical to others, in {len(groups)} groups; "

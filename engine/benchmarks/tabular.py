@@ -49,20 +49,18 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
 
     Errors are in standard deviations of the labels, SERA in variances.
     """
-    data = load(path, cfg.targets.get(path.stem), cfg.rows)
-    fold = stratified_folds(data.labels, cfg.folds, seed=0)
-    spread = data.labels.std()
+    inputs, labels = load(path, cfg.targets.get(path.stem), cfg.rows)
+    fold, spread = stratified_folds(labels, cfg.folds, seed=0), labels.std()
     errors: dict[str, dict[str, list[float]]] = {}
-    about = {"rows": len(data.labels), "inputs": data.inputs.shape[1]}
-    about["skewness"] = float(skew(data.labels))
+    about = {"rows": len(labels), "inputs": inputs.shape[1], "skewness": float(skew(labels))}
     for k in range(cfg.folds):
         train, test = fold != k, fold == k
-        x, y = data.inputs[train], data.labels[train]
+        x, y = inputs[train], labels[train]
         if not np.ptp(y):
             raise ValueError(f"{path}: all labels outside of one fold are {y[0]:g}.")
-        found, residual = predictions(x, y, data.inputs[test], seed=k, cfg=cfg)
+        found, residual = predictions(x, y, inputs[test], seed=k, cfg=cfg)
         for method, pred in found.items():
-            report = balanced_report(pred, data.labels[test], data.labels)
+            report = balanced_report(pred, labels[test], labels)
             for metric in METRICS:
                 value = report[metric] / (spread**2 if metric == "sera" else spread)
                 errors.setdefault(method, {}).setdefault(metric, []).append(value)
@@ -72,7 +70,7 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
             plain, balanced = diagnosis.balanced_rmse
             about |= {"imbalance": diagnosis.imbalance, "stretch": diagnosis.stretch}
             about["foreseen_gain"] = 1 - balanced / plain
-        log(f"{data.name}: fold {k + 1}")
+        log(f"{path.stem}: fold {k + 1}")
     return {"errors": errors, **about}
 
 
@@ -147,25 +145,21 @@ def _balanced(z: NDArray, sigma: float, cfg: DictConfig) -> Any:
     return objective(Gaussian(sigma), prior, learning_rate=cfg.trees.learning_rate)
 
 
-def dense_weights(labels: NDArray, alpha: float = 1.0, least: float = 1e-6) -> NDArray:
-    """DenseWeight (Steininger et al., 2021): max(1 - alpha p'(y), least), with p' a kernel density
-    of the labels scaled to [0, 1]; normalised to mean one.
-    """
+def dense_weights(labels: NDArray) -> NDArray:
+    """DenseWeight (Steininger et al., 2021) with alpha 1: max(1 - p'(y), 1e-6), with p' a kernel
+    density of the labels scaled to [0, 1]; normalised to mean one."""
     density = gaussian_kde(labels, "silverman")(labels)
     density = (density - density.min()) / max(np.ptp(density), 1e-300)
-    weights = np.maximum(1 - alpha * density, least)
+    weights = np.maximum(1 - density, 1e-6)
     return weights / weights.mean()
 
 
 def stratified_folds(labels: NDArray, folds: int, seed: int) -> NDArray[np.int64]:
     """(N,) the fold of each label; each run of `folds` sorted labels has one label in each fold."""
     rng = np.random.default_rng(seed)
-    fold = np.empty(len(labels), np.int64)
     order = np.lexsort((rng.random(len(labels)), labels))
-    for start in range(0, len(order), folds):
-        part = order[start : start + folds]
-        fold[part] = rng.permutation(folds)[: len(part)]
-    return fold
+    shuffled = [rng.permutation(folds) for _ in range(0, len(labels), folds)]
+    return np.concatenate(shuffled)[np.argsort(order)]
 
 
 def summary(sets: Sets) -> dict[str, Any]:

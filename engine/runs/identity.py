@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from datasets.io.manifest import file_state
+from datasets.io.files import file_state
 from engine import ROOT
 from engine.cli import targets
 from engine.runs import records

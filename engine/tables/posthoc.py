@@ -96,7 +96,7 @@ def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, 
     path = folder / runs.PREDICTIONS
     stored = read_npz(path, advice=runs.AGAIN) if path.is_file() else {}
     if "stretch" in settings:
-        from engine.benchmarks.bodies.stretch import Stretch
+        from engine.benchmarks.bodies.poses import Stretch
 
         return cfg, metrics, Stretch(cfg.metrics.mean, **settings), stored, None
     prior = prior_of(train)

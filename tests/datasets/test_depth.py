@@ -35,13 +35,10 @@ def test_a_frame_of_twice_the_size_is_averaged_for_images_and_sampled_for_depth(
 def test_image_and_depth_turn_together():
     """A ramp in the image and the same ramp as depth stay equal wherever the frame is seen."""
     ramp = np.tile(np.arange(320, dtype=np.float32), (240, 1))
-    for angle, mirror in ((5.0, False), (-3.0, True)):
-        image = maps.sample(
-            ramp, maps.CROP, maps.placement((240, 320), maps.CROP, angle, mirror), False
-        )
-        depth = maps.sample(
-            ramp, (57, 76), maps.placement((240, 320), (57, 76), angle, mirror), True
-        )
+    for turned in ((5.0, False), (-3.0, True)):
+        where, small = (maps.placement((240, 320), out, *turned) for out in (maps.CROP, (57, 76)))
+        image = maps.sample(ramp, maps.CROP, where, nearest=False)
+        depth = maps.sample(ramp, (57, 76), small, nearest=True)
         inside = slice(8, -8)  # away from the corners that the rotation empties
         coarse = cv2.resize(image, (76, 57), interpolation=cv2.INTER_AREA)[inside, inside]
         # half a source pixel: nearest sampling; the rest OpenCV's 1/32 pixel steps
@@ -139,11 +136,6 @@ def test_pixels_of_the_released_code(size: tuple[int, int]):
     assert (seen[50, 75], seen.sum(dtype=int)) == RELEASED[size][2]
     seen = maps.released_image(image, angle=3.3, mirror=True)
     assert (seen[100, 150].tolist(), seen.sum(dtype=int)) == RELEASED[size][3]
-
-
-def test_of_two_pixels_as_near_the_later_one_is_taken():
-    depth = np.arange(480 * 640, dtype=np.float32).reshape(480, 640)
-    np.testing.assert_array_equal(maps.released_depth(depth), depth[13:469:2, 17:625:2])
 
 
 def test_a_narrow_frame_is_black_on_both_sides():

@@ -116,7 +116,7 @@ def test_missing_files_and_fits_of_others(tested: Path):
 
 def test_missing_images_and_equal_genders(sources: dict, tested: Path):
     test = BodyDataset("test", **sources | {"test": {"npz": tested, "images": tested.parent}})
-    with pytest.raises(FileNotFoundError, match=r"00005\.jpg: no such image, named by row 5 of"):
+    with pytest.raises(FileNotFoundError, match=r"00005\.jpg: no such image"):
         test[5]
     rewrite(tested, gender=np.full(16, "m"))
     with pytest.warns(UserWarning, match=r"people\.npz: all 16 people have the same gender"):
@@ -194,16 +194,14 @@ def test_names_of_spin_and_mmhuman3d(bodies: Path, tmp_path: Path):
     read_mean(folder / "smpl_mean_params.npz")
 
 
-def test_names_in_object_arrays(bodies: Path, tmp_path: Path):
-    path = tmp_path / "people.npz"
-    shutil.copy(bodies / "ihmr/3dpw_test.npz", path)
-    plain = read_people(path, tmp_path)
+def test_names_in_object_arrays(tested: Path):
+    plain = read_people(tested, tested.parent)
     names = {"imgname": plain.imgname.astype(object), "gender": np.array([b"m", b"f"] * 8)}
     unknown = np.array([{"a": 1}], object)  # what is not asked for is not read
-    rewrite(path, **names, notes=unknown)
-    made = read_people(path, tmp_path)
+    rewrite(tested, **names, notes=unknown)
+    made = read_people(tested, tested.parent)
     assert made.imgname.tolist() == plain.imgname.tolist()
     assert made.flags[:, 3].tolist() == [0, 1] * 8
-    rewrite(path, without=("imgname", "notes"), **names, center=made.center.astype(object))
+    rewrite(tested, without=("imgname", "notes"), **names, center=made.center.astype(object))
     with pytest.raises(ValueError, match=r"people\.npz.*center contains objects"):
-        read_people(path, tmp_path)
+        read_people(tested, tested.parent)

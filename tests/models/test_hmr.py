@@ -1,15 +1,13 @@
 """SPIN's layout loads with no key missing or unexpected, and the regressor starts at the mean."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from models.hmr import HMR, LiteHMR, MeshRegressor
 from models.released import load
-from models.rotations import matrix_from_6d
-from models.smpl import read_mean
+from models.smpl import matrix_from_6d, read_mean
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +80,15 @@ def test_stage_two_trains_a_new_regressor():
     features = head.features(torch.randn(4, 3, 64, 64)).detach()
     head.freeze(freeze_bn=True).train()
     assert not torch.equal(head.fc1.weight, before)
-    assert not any(module.training for module in head.trunk.modules())
-    learned = {key.split(".")[0] for key, p in head.named_parameters() if p.requires_grad}
-    assert learned == {"fc1", "fc2", "decpose", "decshape", "deccam"}
     head.head(features)
     assert head.norm.num_batches_tracked == norm + 1  # the standardisation belongs to the head
     with pytest.raises(ValueError, match="216 numbers; this likelihood needs 50"):
         MeshRegressor(8, outputs=50)
 
 
-def small(**options: Any) -> LiteHMR:
+def small() -> LiteHMR:
     torch.manual_seed(0)
-    return LiteHMR(pretrained=False, hidden=16, grid=2, kept=3, **options).train()
+    return LiteHMR(pretrained=False, hidden=16, grid=2, kept=3).train()
 
 
 def test_the_small_network_learns_through_its_trunk_and_keeps_the_first_blocks():
@@ -111,18 +106,3 @@ def test_the_small_network_learns_through_its_trunk_and_keeps_the_first_blocks()
     moved = {key for key in before if not torch.equal(before[key], after[key])}
     assert any(key.startswith("trunk._blocks.3.") for key in moved)  # statistics of batch-norm
     assert not any(key.startswith(first) for key in moved)
-
-
-def test_the_small_network_starts_from_a_file(tmp_path: Path):
-    model = small()
-    with torch.no_grad():
-        model.fc1.weight.add_(1)
-    torch.save({"state_dict": model.state_dict()}, tmp_path / "one.pt")
-    again = small(weights=tmp_path / "one.pt")
-    x = torch.randn(2, 3, 64, 64)
-    for ours, theirs in zip(again.eval()(x), model.eval()(x), strict=True):
-        assert torch.equal(ours, theirs)
-    with pytest.raises(
-        ValueError, match=r"one\.pt: expected a checkpoint of the lite layout; .*fc1\.weight"
-    ):
-        LiteHMR(False, 2, 3, tmp_path / "one.pt", hidden=8)

@@ -97,8 +97,6 @@ def test_resnet_refuses_other_files(tmp_path: Path):
     torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match=r"a\.pth: expected torchvision's ResNet weights"):
         ResNet(18, weights=str(tmp_path / "a.pth"))
-    with pytest.raises(ValueError, match="Unknown ResNet depth 101"):
-        ResNet(101)
 
 
 def test_pretrained_efficientnet_is_not_random():

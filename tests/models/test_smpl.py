@@ -7,7 +7,15 @@ import pytest
 import roma
 import torch
 
-from models.smpl import SMPL, check_body, project, read_body, read_mean, read_regressor
+from models.smpl import (
+    SMPL,
+    check_body,
+    matrix_from_6d,
+    project,
+    read_body,
+    read_mean,
+    read_regressor,
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +68,25 @@ def test_weak_perspective():
     torch.testing.assert_close(project(points, camera), expected)
 
 
+def test_6d_rotations_are_those_of_the_public_implementations():
+    with np.load(Path(__file__).parents[1] / "data" / "rotations.npz") as archive:
+        six, matrix, vector, turned = (
+            torch.from_numpy(archive[key]) for key in ("rot6d", "rotmat", "axis_angle", "rodrigues")
+        )
+    # 2e-6: the recorded side is float32.
+    torch.testing.assert_close(matrix_from_6d(six), matrix, atol=2e-6, rtol=0)
+    torch.testing.assert_close(roma.rotvec_to_rotmat(vector), turned, atol=2e-6, rtol=0)
+    turns = roma.rotvec_to_rotmat(torch.randn(50, 3, dtype=torch.float64))
+    torch.testing.assert_close(matrix_from_6d(turns[..., :2].flatten(-2)), turns)
+
+
 BAD = {
     "55 joints and 10475 vertices. This is SMPL-X": {
         "J_regressor": np.zeros((55, 10475)),
         "v_template": np.zeros((10475, 3)),
     },
     "missing.*weights": {"weights": None},
-    "posedirs has shape": {"posedirs": np.zeros((2400, 3, 9))},
+    "posedirs is": {"posedirs": np.zeros((2400, 3, 9))},
     "v_template holds NaN": {"v_template": np.full((2400, 3), np.nan)},
     "needs vertex_ids": {"vertex_ids": None},
     "expected 21 vertex_ids": {"vertex_ids": np.zeros(3)},
@@ -84,7 +104,7 @@ def test_bad_files(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"none\.npz: no such file.*prepare_smpl"):
         read_body(tmp_path / "none.npz")
     np.save(tmp_path / "r.npy", np.zeros((9, 6890)))
-    with pytest.raises(ValueError, match=r"r\.npy.*9 joints from 2400 vertices.*\(9, 6890\)"):
+    with pytest.raises(ValueError, match=r"r\.npy.*\(9, 6890\), expected numbers \(9, 2400\)"):
         read_regressor(tmp_path / "r.npy", 9, 2400)
     with pytest.raises(FileNotFoundError, match=r"q\.npy: no such joint regressor"):
         read_regressor(tmp_path / "q.npy", 9, 2400)

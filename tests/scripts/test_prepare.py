@@ -101,11 +101,14 @@ def test_a_csv_without_splits_gets_the_balanced_split(utkface):
     assert sorted(row.split for row in rows)[:8] == ["test"] * 4 + ["train"] * 4
 
 
-def test_a_csv_with_splits_keeps_them(utkface):
+def test_a_csv_with_splits_keeps_them(utkface, capsys):
     lines = ["split,path,age", "train,UTKFace/20_0_0_01.jpg,20", "val,gone.jpg,7"]
     rows = prepare_csv(utkface, "\n".join(lines), "drop_missing=true", "pack=32")
     assert [row[1:] for row in rows] == [(20.0, "UTKFace/20_0_0_01.jpg", "train")]
     assert (utkface / "mine_32.lmdb").is_file()
+    twins = ["split,path,age", "train,UTKFace/20_0_0_00.jpg,20", "test,UTKFace/70_0_0_09.jpg,70"]
+    prepare_csv(utkface, "\n".join(twins), "overwrite=true")
+    assert "1 groups are in more than one split, 1 have more than" in capsys.readouterr().out
 
 
 def test_a_bad_csv_is_named_and_the_input_is_not_overwritten(tmp_path):

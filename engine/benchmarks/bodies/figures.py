@@ -32,10 +32,11 @@ from engine.tables.columns import highlighted
 from engine.tables.plots import STYLE, colour, save
 from engine.training import build
 from metrics.groups import REGIONS, rarity_regions
-from models.rotations import matrix_from_6d
-from models.smpl import read_mean
+from models.smpl import mean_rotations
 
 Runs = Mapping[str, Sequence[str]]  # {row: the folders of its seeds}
+GROUPS = 20  # bars of the gain, each of five rarity regions
+PEOPLE = 5  # lines of the panels
 SWEEP = {
     "val/bmpvpe": "validation (strength chosen here)",
     "test/bmpvpe": "test",
@@ -105,9 +106,7 @@ def sweep(runs: Runs, baseline: str, balanced: Sequence[str], axes: Any) -> Any:
     return axes
 
 
-def gain(
-    errors: Mapping[str, NDArray], baseline: str, rarity: NDArray, ax: Axes, groups: int = 20
-) -> Axes:
+def gain(errors: Mapping[str, NDArray], baseline: str, rarity: NDArray, ax: Axes) -> Axes:
     """Gain in error over the baseline, from common to rare poses.
 
     Each bar is the mean over five of the 100 rarity regions, as bMPVPE is over all.
@@ -115,11 +114,11 @@ def gain(
     regions = rarity_regions(torch.from_numpy(rarity)).numpy()
     for number, row in enumerate(row for row in errors if row != baseline):
         means: Any = pd.Series(errors[baseline] - errors[row]).groupby(regions).mean()
-        bars = means.groupby(means.index * groups // REGIONS).mean()
+        bars = means.groupby(means.index * GROUPS // REGIONS).mean()
         ax.bar(bars.index + 0.25 * (number - 1), bars, 0.25, color=colour(row), label=row)
     ax.axhline(0, color="0.3", lw=0.8)
-    ax.set_xlabel(f"rarity, from the mean pose (0) to the rarest ({groups - 1})")
-    ax.set(ylabel=f"gain in MPVPE over {baseline} (mm)", xticks=range(0, groups, 2))
+    ax.set_xlabel(f"rarity, from the mean pose (0) to the rarest ({GROUPS - 1})")
+    ax.set(ylabel=f"gain in MPVPE over {baseline} (mm)", xticks=range(0, GROUPS, 2))
     ax.legend()
     return ax
 
@@ -128,8 +127,8 @@ def pose_distribution(run: DictConfig, ax: Axes) -> Axes:
     """Histogram of the training poses by their geodesic distance to the mean pose."""
     labels = build.dataset(run, "train").labels
     poses = torch.from_numpy(labels[np.isfinite(labels).all(1)]).unflatten(1, (24, 3, 3))
-    mean = matrix_from_6d(read_mean(run.metrics.mean)[0].unflatten(-1, (24, 6)))
-    degrees = torch.rad2deg(roma.rotmat_geodesic_distance(poses, mean).mean(1)).numpy()
+    distance = roma.rotmat_geodesic_distance(poses, mean_rotations(run.metrics.mean)).mean(1)
+    degrees = torch.rad2deg(distance).numpy()
     ax.hist(degrees, REGIONS, color=colour("Train"))
     ax.set(yscale="log", ylabel="training poses")
     ax.set_xlabel("mean geodesic distance to the mean pose (degrees)")
@@ -142,18 +141,17 @@ def panels(
     preds: Mapping[str, NDArray],
     target: torch.Tensor,
     rarity: NDArray,
-    people: int = 5,
 ) -> Figure:
     """People of the rarest tenth, evenly spaced in rarity: the image, then the true mesh and each
     predicted one from the front and from the side."""
-    order = np.argsort(-rarity)[: max(len(rarity) // 10, people)]
-    chosen = order[np.linspace(0, len(order) - 1, people).astype(int)]
+    order = np.argsort(-rarity)[: max(len(rarity) // 10, PEOPLE)]
+    chosen = order[np.linspace(0, len(order) - 1, PEOPLE).astype(int)]
     dataset = build.dataset(run, "test")
-    neutral = torch.full((people,), NEUTRAL)
+    neutral = torch.full((PEOPLE,), NEUTRAL)
     shown = {"truth": (target[chosen], target[chosen, -1].long())}
     shown |= {row: (torch.from_numpy(pred[chosen]), neutral) for row, pred in preds.items()}
-    figure = Figure(figsize=(1.5 * (1 + 2 * len(shown)), 1.6 * people))
-    axes = figure.subplots(people, 1 + 2 * len(shown))
+    figure = Figure(figsize=(1.5 * (1 + 2 * len(shown)), 1.6 * PEOPLE))
+    axes = figure.subplots(PEOPLE, 1 + 2 * len(shown))
     for line, index in enumerate(chosen):
         axes[line, 0].imshow(dataset.image(int(index)))
     for i, (name, (rows, gender)) in enumerate(shown.items()):

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from datasets.ihmr import plausible_shape, split_target
 from metrics import MeshMetrics, mean_distance, pa_mpjpe
-from models.rotations import matrix_from_6d
-from models.smpl import EVALUATED, SMPL, chunks, read_mean, read_regressor
+from models.smpl import EVALUATED, SMPL, matrix_from_6d, read_mean, read_regressor
 
 GENDERS = ("male", "female", "neutral")  # in the order of the targets' codes
 NEUTRAL = 2
@@ -64,11 +63,9 @@ class BodyMetrics(MeshMetrics):
     @torch.no_grad()
     def samples(self, pred: Tensor, target: Tensor) -> Tensor:  # pyright: ignore
         """(n, 1 + E): rarity and errors."""
-        errors = [
-            super(BodyMetrics, self).samples(*self.errors(pred[part].float(), target[part].float()))
-            for part in chunks(len(pred), self.chunk)
-        ]
-        return torch.cat(errors)
+        chunks = zip(pred.split(self.chunk), target.split(self.chunk), strict=True)
+        samples = super().samples
+        return torch.cat([samples(*self.errors(p.float(), t.float())) for p, t in chunks])
 
     @torch.no_grad()
     def errors(self, pred: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:

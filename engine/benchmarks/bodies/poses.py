@@ -29,8 +29,7 @@ from losses import (
     Subspace,
 )
 from losses.priors import Prior
-from models.rotations import matrix_from_6d, six_from_matrix
-from models.smpl import read_mean
+from models.smpl import mean_rotations
 
 Kind = Literal["rotmat", "rot6d", "axis_angle", "tangent"]
 JOINTS = 24
@@ -48,15 +47,14 @@ class Coordinates(nn.Module):
     def __init__(self, kind: Kind, mean: str | Path):
         super().__init__()
         self.kind = kind
-        base = matrix_from_6d(read_mean(mean)[0].unflatten(-1, (JOINTS, 6)))
-        self.register_buffer("base", base, persistent=False)  # (24, 3, 3)
+        self.register_buffer("base", mean_rotations(mean), persistent=False)  # (24, 3, 3)
 
     def forward(self, rows: Tensor) -> Tensor:
         matrices = rows.unflatten(-1, (JOINTS, 3, 3))
         if self.kind == "rotmat":
             return rows
         if self.kind == "rot6d":
-            return six_from_matrix(matrices).flatten(-2)
+            return matrices[..., :2].flatten(-3)
         if self.kind == "tangent":
             matrices = self.base.to(rows).mT @ matrices
         return roma.rotmat_to_rotvec(matrices).flatten(-2)
@@ -65,6 +63,27 @@ class Coordinates(nn.Module):
         """Coordinates of the labels that are not NaN: (N, 216) -> (n, D)."""
         poses = labels[np.isfinite(labels).all(1)]
         return self(torch.from_numpy(poses).float()).numpy()
+
+
+class Stretch:
+    """Stretch predicted poses about the mean pose M: (N, 229), see task.py, -> (N, 229).
+
+        R' = M exp(s log(M^T R))        for each joint but the root, which is the camera's view
+
+    Balancing by Theorem 1 stretches predictions away from the mean label. Where no s improves the
+    balanced error, rare poses are wrong in their direction, not in their length, and no loss of
+    this family can help on these features. With s = 1 poses stay, with 0 they are the mean pose.
+    """
+
+    def __init__(self, mean: str | Path, stretch: float):
+        self.mean, self.stretch = mean_rotations(mean).double(), stretch  # (24, 3, 3), s
+
+    def __call__(self, pred: NDArray) -> NDArray:
+        rotations = torch.from_numpy(pred[:, :216]).double().unflatten(1, (JOINTS, 3, 3))
+        away = roma.rotmat_to_rotvec(self.mean.mT @ rotations)  # (N, 24, 3)
+        stretched = self.mean @ roma.rotvec_to_rotmat(self.stretch * away)
+        stretched[:, 0] = rotations[:, 0]
+        return np.concatenate([stretched.flatten(1).numpy(), pred[:, 216:]], 1, dtype=pred.dtype)
 
 
 class PoseLoss(BalancedLoss):

@@ -26,8 +26,7 @@ from engine.benchmarks.bodies.poses import PoseLoss
 from engine.benchmarks.bodies.terms import Spin
 from engine.training.task import Regression, indices_where
 from losses import Flat
-from models.rotations import matrix_from_6d
-from models.smpl import SMPL, project
+from models.smpl import SMPL, matrix_from_6d, project
 
 PREDICTED = (216, 10, 3)
 PERSON = 3000.0  # mm, taller than any person

@@ -65,13 +65,7 @@ class Spin:
 
 
 class Released(Spin):
-    """MMHuman3D's terms, in which a pixel is 2 / 223.
-
-    Arguments:
-        robust: s of keypoints and joints.
-        good_fit: fits with a smaller error are used.
-        fit_robust: s of the error of a fit.
-    """
+    """MMHuman3D's terms, in which a pixel is 2 / 223. robust: s of keypoints and joints."""
 
     def __init__(self, robust: float, good_fit: float, fit_robust: float):
         super().__init__(good_fit, fit_robust)

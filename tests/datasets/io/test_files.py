@@ -1,8 +1,9 @@
-"""Atomic writes, locks, and folders that cannot be written to."""
+"""Atomic writes, locks and digests."""
 
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,33 @@ def test_without_locks_a_file_is_written_and_a_lock_is_refused(
     assert (tmp_path / "a.json").read_bytes() == b"new"
     with (tmp_path / "lock").open("w") as file, pytest.raises(OSError, match="lock: this file"):
         files.lock(file)
+
+
+def test_a_digest_follows_size_time_and_content(tmp_path):
+    images = [tmp_path / f"{index}.jpg" for index in range(3)]
+    states = []
+    for text, time_ in (("abc", 1), ("abc", 2), ("abcd", 2), ("abce", 2)):
+        images[0].write_text(text)
+        os.utime(images[0], ns=(time_, time_))
+        states.append([files.manifest(map(str, images), content) for content in (False, True)])
+        files.crc.cache_clear()
+    images[2].write_text("new")  # was missing
+    states.append([files.manifest(map(str, images), content) for content in (False, True)])
+    by_time, by_content = zip(*states, strict=True)
+    assert [by_time.index(name) for name in by_time] == [0, 1, 2, 2, 4]
+    assert [by_content.index(name) for name in by_content] == [0, 0, 2, 3, 4]
+
+
+def test_a_slow_digest_is_cached_for_a_while(tmp_path, monkeypatch):
+    calls = []
+
+    def slow(file):
+        calls.append(file)
+        time.sleep(0.002)
+
+    monkeypatch.setattr(files, "file_state", slow)
+    monkeypatch.setattr(files, "SLOW", 0.001)
+    assert files.manifest(["a"], key="k") == files.manifest(["a"], key="k")
+    assert len(calls) == 1
+    files.manifest(["a"], key="other")
+    assert len(calls) == 2

@@ -12,14 +12,12 @@ from torch import nn
 
 from datasets.ihmr import split_target
 from engine.benchmarks.bodies.metrics import BodyMetrics
-from engine.benchmarks.bodies.poses import PoseLoss
-from engine.benchmarks.bodies.stretch import Stretch
+from engine.benchmarks.bodies.poses import PoseLoss, Stretch
 from engine.benchmarks.bodies.task import MeshRecovery
 from engine.runs.run import composed, run
 from engine.training import build
 from losses import BMC, Batch, Flat, Gaussian, Subspace
-from models.rotations import matrix_from_6d
-from models.smpl import SMPL, project, read_mean
+from models.smpl import SMPL, mean_rotations, project
 from tests.engine.tiny_bodies import config
 
 
@@ -218,7 +216,7 @@ def test_a_stretch_multiplies_the_angles_to_the_mean_pose(bodies: Path, target: 
     mean = bodies / "ihmr" / "smpl_mean_params.npz"
     pred = torch.cat([target[:, :226], torch.ones(16, 3)], 1).numpy()
     poses = torch.from_numpy(pred[:, :216]).unflatten(1, (24, 3, 3)).double()
-    center = matrix_from_6d(read_mean(mean)[0].unflatten(-1, (24, 6))).double().expand_as(poses)
+    center = mean_rotations(mean).double().expand_as(poses)
     for s in (0.0, 0.5, 1.0):
         made = torch.from_numpy(Stretch(mean, s)(pred))
         joints = made[:, :216].unflatten(1, (24, 3, 3))

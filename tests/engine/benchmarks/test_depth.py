@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,28 +112,15 @@ def test_held_out_scenes_share_the_feature_table(
     assert val["mask"].shape == (1, 1, 228, 304)
 
 
-class Endless(torch.utils.data.Dataset):
-    """`size` test maps, generated on access."""
-
-    def __init__(self, size: int):
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> dict:
-        target = torch.full((1, 228, 304), 0.7 + index % 9)
-        mask = torch.zeros(1, 228, 304, dtype=torch.bool)
-        mask[:, ::16, ::16] = True
-        meta = {"index": index}
-        return {"input": torch.zeros(3, 228, 304), "target": target, "mask": mask, "meta": meta}
-
-
 def test_evaluation_memory_does_not_grow_with_the_test_set():
     task = dense(BNI(Bins([1.0, 5.0], [0.5, 0.5])))
+    mask = torch.zeros(1, 228, 304, dtype=torch.bool)
+    mask[:, ::16, ::16] = True
+    frame = {"input": torch.zeros(3, 228, 304), "target": torch.full((1, 228, 304), 5.0)}
 
     def evaluated(size: int) -> tuple[dict, dict]:
-        loader = evaluation_loader(Endless(size), 2, 0, False, 0, 1)
+        frames: Any = [{**frame, "mask": mask, "meta": {"index": i}} for i in range(size)]
+        loader = evaluation_loader(frames, 2, 0, False, 0, 1)
         return evaluate(CPU, task, loader, DepthMetrics())
 
     peaks = [peak(partial(evaluated, size)) for size in (4, 24)]

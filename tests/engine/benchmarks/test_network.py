@@ -11,8 +11,8 @@ from engine.runs.run import composed
 from models.hmr import LiteHMR
 
 
-def network(weights: Path | None = None) -> LiteHMR:
-    return LiteHMR(False, 2, 3, weights, hidden=16)
+def network(weights: Path | None = None, hidden: int = 16) -> LiteHMR:
+    return LiteHMR(False, 2, 3, weights, hidden=hidden)
 
 
 def test_save_and_load(tmp_path: Path):
@@ -23,18 +23,18 @@ def test_save_and_load(tmp_path: Path):
     checkpoint.write(best, {"task": {**state, "spread": state}})
     with pytest.raises(FileNotFoundError, match="expected the folder of a finished run"):
         save(run, file)
-    records.write(
-        run / "metrics.json", {"metrics": {"test/mpvpe": 100.0}, "seed": 0, "meta": {"commit": "c"}}
-    )
+    done = {"metrics": {"test/mpvpe": 100.0}, "seed": 0, "meta": {"commit": "c"}}
+    records.write(run / "metrics.json", done)
     save(run, file)
     assert file.stat().st_size < 0.7 * best.stat().st_size
     assert torch.load(file, weights_only=True)["about"]["metrics"] == {"test/mpvpe": 100.0}
     for key, value in network(file).state_dict().items():
         # Half precision has 11 bits, and 2^-24 is its smallest step.
         torch.testing.assert_close(value, model.state_dict()[key], rtol=2**-11, atol=2**-24)
-    records.write(
-        run / "metrics.json", {"metrics": {}, "divergence": "too far", "seed": 0, "meta": {}}
-    )
+    message = r"network\.pt: expected a checkpoint of the lite layout; .*fc1\.weight"
+    with pytest.raises(ValueError, match=message):
+        network(file, hidden=8)
+    records.write(run / "metrics.json", done | {"divergence": "too far"})
     with pytest.raises(FileNotFoundError, match="or the run diverged"):
         save(run, file)
 
