@@ -134,6 +134,9 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
             got = f"got {', '.join(header)!r:.80}"
             raise ValueError(f"{csv}: expected the columns {columns}; {got}.")
         for cells in reader:
+            if None in cells:
+                where = f"{csv}, line {reader.line_num}"
+                raise ValueError(f"{where}: expected {len(header)} cells, got more.")
             cells = {name: cells[name] or "" for name in COLUMNS if name in header}
             if cells["path"].startswith("/"):
                 cells["path"] = _below(Path(cells["path"]), folders)

@@ -67,6 +67,7 @@ GOOD = "age,path,split\n1,crop/0.jpg,train\n"
         ("age,path,split\n1,\xe9\0,train\n".encode("latin1"), "got a file of another kind"),
         ("", "expected the columns age, path, split"),
         (GOOD + "2,crop/1.jpg\n", "line 3: expected split .*, got ''"),
+        (GOOD + "2,crop/1.jpg,val,x\n", "line 3: expected 3 cells, got more"),
         (GOOD + "nan,crop/1.jpg,train\n", r"line 3: expected an age in 0\.\.200 years, got 'nan'"),
         (GOOD + "old,crop/1.jpg,train\n", "line 3: expected an age.*'old'"),
         (GOOD + "-1,crop/1.jpg,train\n", "line 3: expected an age.*'-1'"),
