@@ -5,6 +5,7 @@ N: samples; M: methods; S: sets. `cfg` is configs/tabular.yaml.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,7 @@ from engine.tables.plots import colour
 from engine.tables.table import cell
 from losses import BalancedRegressor, Gaussian, GaussianMixture, Rebalancer, diagnose
 from losses.boosting import objective
+from losses.diagnosis.leverage import FEWEST, leverage
 from losses.reweight import label_weights
 from metrics import balanced_report
 
@@ -52,13 +54,17 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
     inputs, labels = load(path, cfg.targets.get(path.stem), cfg.rows)
     fold, spread = stratified_folds(labels, cfg.folds, seed=0), labels.std()
     errors: dict[str, dict[str, list[float]]] = {}
-    about = {"rows": len(labels), "inputs": inputs.shape[1], "skewness": float(skew(labels))}
+    about: dict[str, Any] = {
+        "rows": len(labels),
+        "inputs": inputs.shape[1],
+        "skewness": float(skew(labels)),
+    }
     for k in range(cfg.folds):
         train, test = fold != k, fold == k
         x, y = inputs[train], labels[train]
         if not np.ptp(y):
             raise ValueError(f"{path}: all labels outside of one fold are {y[0]:g}.")
-        found, residual = predictions(x, y, inputs[test], seed=k, cfg=cfg)
+        found, held = predictions(x, y, inputs[test], seed=k, cfg=cfg)
         for method, pred in found.items():
             report = balanced_report(pred, labels[test], labels)
             for metric in METRICS:
@@ -66,7 +72,9 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
                 errors.setdefault(method, {}).setdefault(metric, []).append(value)
         if k == 0 and len(y) >= 30:
             with warnings.catch_warnings(action="ignore"):
-                diagnosis = diagnose(y, residual)
+                diagnosis = diagnose(y, held[1] - held[0])
+                if len(held[0]) >= FEWEST:
+                    about["leverage"] = asdict(leverage(y, *held))
             plain, balanced = diagnosis.balanced_rmse
             about |= {"imbalance": diagnosis.imbalance, "stretch": diagnosis.stretch}
             about["foreseen_gain"] = 1 - balanced / plain
@@ -76,11 +84,12 @@ def run_set(path: Path, cfg: DictConfig, log: Callable[[str], None]) -> dict[str
 
 def predictions(
     x: NDArray, y: NDArray, test: NDArray, seed: int, cfg: DictConfig
-) -> tuple[dict[str, NDArray], NDArray]:
-    """{method: predictions of the test inputs}, and residuals of the plain trees on held-out data.
+) -> tuple[dict[str, NDArray], tuple[NDArray, NDArray]]:
+    """{method: predictions of the test inputs}; predictions of the plain trees on a held-out fifth
+    of the training data, and their labels.
 
     Labels are standardised, so that a sigma means the same in every set. The sigma of the balanced
-    trees is chosen by bMAE on a held-out fifth of the training data.
+    trees is chosen by bMAE on the held-out fifth.
     """
     center, scale = y.mean(), y.std()
     z = (y - center) / scale
@@ -117,7 +126,8 @@ def predictions(
         "Balanced (trees)": trees(x, z, test, objective=_balanced(z, sigma, cfg)),
         **others,
     }
-    return {name: pred * scale + center for name, pred in found.items()}, residual * scale
+    pred, target = (values * scale + center for values in held)
+    return {name: each * scale + center for name, each in found.items()}, (pred, target)
 
 
 def _trees(

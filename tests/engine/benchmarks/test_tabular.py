@@ -26,8 +26,8 @@ TINY = OmegaConf.create(
 def folder(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
     for name in ("one", "two"):
-        x = rng.normal(size=(60, 2))
-        y = np.exp(x[:, 0]) + 0.1 * rng.normal(size=60)
+        x = rng.normal(size=(240, 2))
+        y = np.exp(x[:, 0]) + 0.1 * rng.normal(size=240)
         lines = [
             f"{a:.4f},{b:.4f},{c:.4f},{'red' if c > 0 else 'blue'}"
             for a, (b, c) in zip(y, x, strict=True)
@@ -47,6 +47,7 @@ def test_tiny_run_gives_table_tests_and_figure(folder: Path):
     assert all(0 <= test["p"] <= 1 for test in table["tests"].values())
     assert table["foresight"]["Balanced (trees)"]["skewness"] is None  # of two sets
     assert list(tabular.figures(found)) == ["gain"]
+    assert found["one"]["leverage"]["gain"] < 1
 
 
 def test_folds_are_stratified():
@@ -65,10 +66,10 @@ def test_dense_weights_fall_with_the_density():
 
 def test_load_reads_categories_and_targets(folder: Path):
     inputs, _ = load(folder / "one.csv")
-    assert inputs.shape == (60, 3)
+    assert inputs.shape == (240, 3)
     assert set(inputs[:, 2]) == {0.0, 1.0}  # a category
     assert len(load(folder / "one.csv", rows=25)[1]) == 25
-    assert load(folder / "one.csv", target="x1")[0].shape == (60, 3)
+    assert load(folder / "one.csv", target="x1")[0].shape == (240, 3)
 
 
 def numbers(count: int, first: str = "0") -> str:
