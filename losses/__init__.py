@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 MODULES = {  # imported when a name is first used
     "balanced": ("BMC", "BNI", "GAI", "BalancedLoss", "balanced_mse"),
     "categorical": ("Categorical", "Classes", "Histogram"),
-    "diagnosis": ("diagnose",),
+    "diagnosis": ("diagnose", "leverage"),
     "estimator": ("BalancedRegressor",),
     "estimator.rebalanced": ("RebalancedRegressor",),
     "heteroscedastic": ("Heteroscedastic",),
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the same for type checkers, which report unknown names
     from .categorical import Classes as Classes
     from .categorical import Histogram as Histogram
     from .diagnosis import diagnose as diagnose
+    from .diagnosis import leverage as leverage
     from .estimator import BalancedRegressor as BalancedRegressor
     from .estimator.rebalanced import RebalancedRegressor as RebalancedRegressor
     from .heteroscedastic import Heteroscedastic as Heteroscedastic

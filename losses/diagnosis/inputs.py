@@ -23,7 +23,7 @@ def numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
     if found.size != (count := found.shape[0] if found.ndim else 1):
         raise ValueError(
             f"expected one label dimension, got {found.size // max(count, 1)}; diagnose each "
-            "column separately"
+            "column separately, or call leverage(labels, pred, target) for held-out predictions"
         )
     found = found.reshape(-1)
     if (bad := np.flatnonzero(~np.isfinite(found))).size:

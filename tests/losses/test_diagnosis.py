@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from losses import diagnose
+from losses import diagnose, leverage
 from losses.diagnosis.candidates import _mixture, held_out
-from losses.diagnosis.leverage import leverage
 
 RNG = np.random.default_rng(0)
 NORMAL = 5 + 0.5 * RNG.normal(size=4000)
