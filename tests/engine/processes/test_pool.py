@@ -8,24 +8,65 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from engine import ROOT
 from engine.processes.pool import side_by_side
-from tests.engine import tiny_tasks
 
 PARENT = """
-import sys
 from functools import partial
 from pathlib import Path
 from engine.processes.pool import side_by_side
-from tests.engine import tiny_tasks
+from tests.engine.processes.test_pool import wait, write_slowly
 
 if __name__ == "__main__":
-    tasks = [partial(tiny_tasks.wait, 60)] * 2 + [partial(tiny_tasks.write_slowly, Path("unused"))]
+    tasks = [partial(wait, 60), partial(wait, 60), partial(write_slowly, Path("unused"))]
     side_by_side(tasks, 2, lambda i, report: print(report, flush=True))
 """
+Report = Callable[[Any], None]
+forked = pytest.mark.usefixtures("forked_workers")
+
+
+def threads(report: Report) -> tuple[str, int]:
+    report("started")
+    return os.environ["OMP_NUM_THREADS"], torch.get_num_threads()
+
+
+def wait(seconds: float, report: Report) -> float:
+    report(os.getpid())
+    time.sleep(seconds)
+    return seconds
+
+
+def write_slowly(path: Path, report: Report) -> None:
+    try:  # also a signal within the write leaves no file
+        path.write_text("half")
+        time.sleep(60)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def fail_after(path: Path, report: Report) -> None:
+    """Fail as soon as another task has begun to write."""
+    while not path.exists():
+        time.sleep(0.01)
+    raise ValueError("of a task")
+
+
+class NotPicklable(Exception):
+    def __init__(self, first: str, second: str):
+        super().__init__(f"{first} {second}")
+
+
+def fail_without_pickle(report: Report) -> None:
+    raise NotPicklable("two", "words")
+
+
+def end(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def running(process: int) -> bool:
@@ -36,13 +77,6 @@ def running(process: int) -> bool:
         return False
 
 
-def gone(processes: list[int], within: float = 5) -> bool:
-    until = time.monotonic() + within
-    while any(map(running, processes)) and time.monotonic() < until:
-        time.sleep(0.05)
-    return not any(map(running, processes))
-
-
 def ignore(i: int, report: object) -> None:
     pass
 
@@ -50,43 +84,38 @@ def ignore(i: int, report: object) -> None:
 def test_workers_report_and_have_one_thread(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     reports: list = []
-    tasks: list[Callable] = [tiny_tasks.threads] * 2
-    results = side_by_side(tasks, 2, lambda i, report: reports.append((i, report)))
+    results = side_by_side([threads] * 2, 2, lambda i, report: reports.append((i, report)))
     assert results == [("1", 1)] * 2  # of NumPy and of torch
     for i in range(2):
         assert [report for task, report in reports if task == i] == ["started", None]
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
-@pytest.mark.usefixtures("forked_workers")
+@forked
 def test_results_are_in_the_order_of_the_tasks():
-    tasks = [functools.partial(tiny_tasks.wait, seconds) for seconds in (0.4, 0.0, 0.1)]
+    tasks = [functools.partial(wait, seconds) for seconds in (0.4, 0.0, 0.1)]
     assert side_by_side(tasks, 2, ignore) == [0.4, 0.0, 0.1]
 
 
-@pytest.mark.usefixtures("forked_workers")
+@forked
 @pytest.mark.parametrize(
     ("task", "error", "message"),
     [
-        (tiny_tasks.fail, ValueError, "^of a task$"),
-        (tiny_tasks.fail_without_pickle, RuntimeError, "NotPicklable: two words"),
-        (tiny_tasks.end, RuntimeError, "worker process was killed.*Run the same command again"),
+        (fail_without_pickle, RuntimeError, "NotPicklable: two words"),
+        (end, RuntimeError, "worker process was killed.*Run the same command again"),
     ],
-    ids=["raised", "not picklable", "killed"],
 )
 def test_errors_are_raised(task: Callable, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         side_by_side([task], 1, ignore)
 
 
-@pytest.mark.usefixtures("forked_workers")
+@forked
 def test_temporary_files_are_removed_when_another_task_fails(tmp_path: Path):
-    path = tmp_path / "half"
-    slow = functools.partial(tiny_tasks.write_slowly, path)
-    tasks: list[Callable] = [slow, functools.partial(tiny_tasks.fail_after, path), slow]
-    start = time.monotonic()
-    with pytest.raises(ValueError, match="of a task"):
-        side_by_side(tasks, 2, ignore)
+    path, start = tmp_path / "half", time.monotonic()
+    slow = functools.partial(write_slowly, path)
+    with pytest.raises(ValueError, match=r"^of a task$"):
+        side_by_side([slow, functools.partial(fail_after, path), slow], 2, ignore)
     assert not path.exists()
     assert time.monotonic() - start < 30
 
@@ -102,7 +131,10 @@ def test_workers_end_with_their_parent(how: signal.Signals, tmp_path: Path):
         workers = [int(parent.stdout.readline()) for _ in range(2)]
         assert all(map(running, workers))
         parent.send_signal(how)
-        assert gone(workers)
+        until = time.monotonic() + 5
+        while any(map(running, workers)) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not any(map(running, workers))
         parent.wait(timeout=10)
 
 

@@ -4,6 +4,7 @@ import sys
 import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -34,29 +35,6 @@ def test_an_interrupted_tensorboard_queue_does_not_block(tmp_path: Path, monkeyp
     real()
 
 
-class Remote:
-    """Stands for a logger of Lightning."""
-
-    def __init__(self, **settings: str):
-        self.settings, self.values, self.ended, self.experiment = settings, {}, [], self
-        LOGGERS.append(self)
-
-    def log_metrics(self, metrics: dict, step: int) -> None:
-        self.values |= metrics
-
-    def log_hyperparams(self, params: dict) -> None:
-        self.values |= params
-
-    def finalize(self, status: str) -> None:
-        self.ended.append(status)
-
-    def finish(self) -> None:
-        self.ended.append("finish")
-
-
-LOGGERS: list[Remote] = []
-
-
 @pytest.mark.parametrize("name", log.SERVICES)
 def test_numbers_and_settings_reach_a_service(name: str, faces: Path, tmp_path: Path, monkeypatch):
     cfg = config(faces, tmp_path, "imdb_wiki/vanilla", f"log={name}", "log.show=[mae]")
@@ -65,14 +43,17 @@ def test_numbers_and_settings_reach_a_service(name: str, faces: Path, tmp_path: 
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     with pytest.raises(ModuleNotFoundError, match=f"log={name} needs .*pip install .* {name}"):
         run(cfg)
-    loggers = SimpleNamespace(**{log.SERVICES[name]: Remote})
+    kind = MagicMock()  # stands for a logger of Lightning
+    loggers = SimpleNamespace(**{log.SERVICES[name]: kind})
     monkeypatch.setitem(sys.modules, "pytorch_lightning.loggers", loggers)
-    done = run(cfg)
-    logger = LOGGERS[-1]
-    assert "balanced-regression" in logger.settings.values()
-    assert logger.values["test/mae"] == pytest.approx(done["metrics"]["test/mae"])
-    assert {"train/loss", "val/mae", "dataset", "commit", "seed"} <= set(logger.values)
-    assert logger.ended == ["success", "finish"]
+    done, logger, values = run(cfg), kind.return_value, {}
+    for call in [*logger.log_metrics.call_args_list, *logger.log_hyperparams.call_args_list]:
+        values |= call.args[0]
+    assert "balanced-regression" in kind.call_args.kwargs.values()
+    assert values["test/mae"] == pytest.approx(done["metrics"]["test/mae"])
+    assert {"train/loss", "val/mae", "dataset", "commit", "seed"} <= set(values)
+    logger.finalize.assert_called_once_with("success")
+    logger.experiment.finish.assert_called_once_with()
 
 
 @pytest.mark.parametrize("shape", [(10,), (3, 8), (1, 8, 8), (3, 8, 8)])
