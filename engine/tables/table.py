@@ -168,8 +168,10 @@ def show(table: Content, title: str, reference: Content | None = None) -> None:
 
 def _print(title: str, grid: Sequence[Sequence[str]]) -> None:
     printed = Table(title=escape(title), title_justify="left")
-    for head in grid[0]:
-        printed.add_column(head, justify="right" if head else "left", no_wrap=bool(head))
+    for i, head in enumerate(grid[0]):  # a header may be wrapped, a cell may not
+        texts = [text for row in grid[1:] for text in "".join(row[i : i + 1]).split("\n")]
+        width = max(map(len, texts), default=0)
+        printed.add_column(head, justify="right" if head else "left", min_width=width)
     for line in grid[1:]:
         printed.add_row(*map(escape, line))
     Console(width=max(Console().width, 110)).print(printed)
