@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch.utils.data import Dataset
 
-from datasets.io import images, store
+from datasets.io import store
 from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate, manifest, outside
+from datasets.io.images import LabelledImages
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
@@ -33,7 +32,7 @@ class Row(NamedTuple):
     split: str
 
 
-class AgeDataset(Dataset):
+class AgeDataset(LabelledImages):
     """{"input": (3, S, S) float32 in [-1, 1], "target": (1,) float32 years, "meta": {"index": i}}.
 
     Arguments:
@@ -69,21 +68,6 @@ class AgeDataset(Dataset):
         self.labels = np.array([[row.age] for row in chosen], np.float32)  # (N, 1)
         self.store = None if store is None else open_store(store, csv, root, size)
         self.files = image_files(csv, root, chosen) if store is None else []
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        if self.store is None:
-            source, data = self.files[index], images.read_bytes(self.files[index])
-        else:
-            number = self.numbers[index]
-            source, data = f"{self.store.path}, image {number}", self.store[number]
-        image = images.decode(data, self.size, source, self.max_pixels)
-        if self.augment:
-            image = images.augment(image, self.padding)
-        target = torch.tensor(self.labels[index])
-        return {"input": images.to_tensor(image), "target": target, "meta": {"index": index}}
 
     @classmethod
     def labels_of(cls, split: str, csv: str | Path, root: str | Path, **_: Any) -> np.ndarray:
