@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
@@ -21,7 +22,7 @@ from engine.tables.plots import STYLE, colour, save
 from engine.tables.report.summary import Measurement, measurements
 
 KINDS = {"theorem": "post-hoc", "gain": "isotonic"}  # key of a leverage: part of a row's name
-LIMITS = (-30, 60)  # percent
+LIMITS = (-45, 30)  # percent; a gain outside is plotted on the edge
 
 
 class Point(NamedTuple):
@@ -64,8 +65,10 @@ def plot(found: list[Point]) -> Figure:
             ax.axline((0, 0), slope=1, color="#BBBBBB", linewidth=0.8, linestyle="--")
             tables = [p for p in own if not p.name]
             shade = colour(f"Plain + {KINDS[kind]}")
-            xy = [p.predicted for p in tables], [p.measured for p in tables]
-            ax.scatter(*xy, s=10, color=shade, alpha=0.5, label=f"{len(tables)} tables (trees)")
+            xy = np.clip([(p.predicted, p.measured) for p in tables], *LIMITS).T
+            look: Any = {"s": 10, "alpha": 0.5, "clip_on": False}
+            if tables:
+                ax.scatter(*xy, color=shade, label=f"{len(tables)} tables (trees)", **look)
             for p in own:
                 if p.name:
                     ax.plot(p.predicted, p.measured, "D", color="black", markersize=4)
@@ -74,7 +77,7 @@ def plot(found: list[Point]) -> Figure:
             ax.set(xlim=LIMITS, ylim=LIMITS, ylabel="measured gain in bMAE (%)")
             ax.set(xlabel="gain predicted on held-out data (%)")
             ax.set_title(f"{title}: rank correlation {rank.statistic:.2f} (n = {len(own)})")
-            ax.legend(fontsize=7, loc="upper left")
+            ax.legend(fontsize=7, loc="lower right")
     return figure
 
 
