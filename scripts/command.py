@@ -40,12 +40,13 @@ Words = Callable[[list[str]], list[str]]
 
 
 def command(
-    config: str, target: str | Callable[..., Any], rewrite: Words = list
+    name: str, config: str, target: str | Callable[..., Any], rewrite: Words = list
 ) -> Callable[..., Any]:
     """Return main(cfg), which checks the settings and calls `target`, a function or its name.
     Without a config it reads configs/<config>.yaml and the command line.
 
-    A name is imported after the settings are checked, so help and errors are fast.
+    A target is imported after the settings are checked, so help and errors are fast.
+    name: `__name__` of the script; main() is called at once if it is the main program.
     rewrite: changes the words of the command line before Hydra reads them.
     """
 
@@ -58,6 +59,8 @@ def command(
             settings.check(cfg, config)
         return (pkgutil.resolve_name(target) if isinstance(target, str) else target)(cfg)
 
+    if name == "__main__":
+        main()
     return main
 
 
@@ -94,7 +97,7 @@ def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> 
         found = [str(Path(__file__).parent), ROOT, os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
     os.environ[FULL] = "1"  # Hydra passes errors on to us
-    signal.signal(signal.SIGTERM, _interrupt)  # temporary files are removed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # temporary files are removed
     failures.clear()
     done = None
     try:
@@ -110,7 +113,3 @@ def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> 
         print("\n".join(dict.fromkeys(failures)) + hint, file=sys.stderr, flush=True)
         raise SystemExit(1)
     return done
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt

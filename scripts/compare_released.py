@@ -52,7 +52,4 @@ def commit(clone: str) -> str | None:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
 
 
-main = command("compare_released", compare_all)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "compare_released", compare_all)

@@ -4,6 +4,7 @@ python scripts/diagnose.py labels.csv
 python scripts/diagnose.py people.csv column=age residuals=error
 """
 
+import os
 from pathlib import Path
 
 from command import command
@@ -11,6 +12,7 @@ from omegaconf import DictConfig
 
 
 def report(cfg: DictConfig) -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads take CPU time and save none
     from datasets.io.files import atomic_write
     from losses import diagnose
     from metrics.columns import numbers
@@ -37,7 +39,4 @@ def positional(arguments: list[str]) -> list[str]:
     return [a if "=" in a or a.startswith("-") else f"labels='{a}'" for a in arguments]
 
 
-main = command("diagnose", report, positional)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "diagnose", report, positional)

@@ -2,7 +2,4 @@
 
 from command import command
 
-main = command("evaluate", "engine.evaluation.evaluate.main")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "evaluate", "engine.evaluation.evaluate.main")

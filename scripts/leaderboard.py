@@ -6,7 +6,4 @@ python scripts/leaderboard.py benchmarks=[stsb] settings=3
 from command import command
 from reproduce import added
 
-main = command("leaderboard", "engine.tables.leaderboard.main", added)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "leaderboard", "engine.tables.leaderboard.main", added)

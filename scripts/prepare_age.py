@@ -2,7 +2,4 @@
 
 from command import command
 
-main = command("prepare_age", "engine.benchmarks.prepare.ages")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "prepare_age", "engine.benchmarks.prepare.ages")

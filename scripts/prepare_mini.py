@@ -3,7 +3,4 @@ configs/prepare_mini.yaml."""
 
 from command import command
 
-main = command("prepare_mini", "engine.benchmarks.mini.generate")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "prepare_mini", "engine.benchmarks.mini.generate")

@@ -3,7 +3,4 @@ also the files themselves (configs/prepare_nyud2.yaml)."""
 
 from command import command
 
-main = command("prepare_nyud2", "engine.benchmarks.prepare.depth")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "prepare_nyud2", "engine.benchmarks.prepare.depth")

@@ -2,7 +2,4 @@
 
 from command import command
 
-main = command("prepare_smpl", "engine.benchmarks.prepare.body_models")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "prepare_smpl", "engine.benchmarks.prepare.body_models")

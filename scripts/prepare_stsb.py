@@ -2,7 +2,4 @@
 
 from command import command
 
-main = command("prepare_stsb", "engine.benchmarks.prepare.similarity")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "prepare_stsb", "engine.benchmarks.prepare.similarity")

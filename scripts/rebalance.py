@@ -41,7 +41,4 @@ def report(cfg: DictConfig) -> None:
     print(f"Figure: {path}")
 
 
-main = command("rebalance", report)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "rebalance", report)

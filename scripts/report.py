@@ -2,7 +2,4 @@
 
 from command import command
 
-main = command("report", "engine.tables.report.render.main")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "report", "engine.tables.report.render.main")

@@ -8,7 +8,4 @@ def added(words: list[str]) -> list[str]:
     return [f"++{word}" if word.startswith("paths.") else word for word in words]
 
 
-main = command("reproduce/default", "engine.tables.reproduce.reproduce", added)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "reproduce/default", "engine.tables.reproduce.reproduce", added)

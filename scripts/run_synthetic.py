@@ -2,7 +2,4 @@
 
 from command import command
 
-main = command("synthetic", "engine.benchmarks.synthetic.reproduce")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "synthetic", "engine.benchmarks.synthetic.reproduce")

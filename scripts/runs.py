@@ -2,7 +2,4 @@
 
 from command import command
 
-main = command("runs", "engine.runs.overview.main")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "runs", "engine.runs.overview.main")

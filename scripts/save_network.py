@@ -2,7 +2,4 @@
 
 from command import command
 
-main = command("save_network", "engine.benchmarks.bodies.network.main")
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "save_network", "engine.benchmarks.bodies.network.main")

@@ -33,7 +33,4 @@ def speed(cfg: DictConfig) -> None:
         pages.insert_everywhere(RESULTS, "speed", report(content))
 
 
-main = command("speed", speed)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "speed", speed)

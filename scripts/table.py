@@ -11,7 +11,4 @@ def without(words: list[str]) -> list[str]:
     return [*kept, f"without=[{removed}]"] if removed else words
 
 
-main = command("table", "engine.tables.make.main", without)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "table", "engine.tables.make.main", without)

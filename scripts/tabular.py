@@ -50,7 +50,4 @@ def compare(cfg: DictConfig) -> None:
     show(table, f"{len(found)} tables, errors in standard deviations of the labels")
 
 
-main = command("tabular", compare)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "tabular", compare)

@@ -21,7 +21,4 @@ def train(cfg: DictConfig) -> float | None:
     return done["metrics"].get(f"val/{cfg.select.metric}")
 
 
-main = command("train", train)
-
-if __name__ == "__main__":
-    main()
+main = command(__name__, "train", train)

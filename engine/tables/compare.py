@@ -91,49 +91,41 @@ def configs(
     return found
 
 
-def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str, Any]:
-    """Find or run every cell of configs/table.yaml and return the content of the table.
+def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[Any, Any, Any]:
+    """Find or run every cell of configs/table.yaml.
 
-    "rows", "extras", "seeds", "against" and "areas" are stored (see table.py, intervals.py); "runs"
-    {row: folders}, "run_seconds", "replicates" {row: {column: (R,)}} and "diverged" [rows] are not.
+    Returns the content of the table (see table.py, intervals.py), {row: results of its runs}, and
+    the replicates {row: {column: (R,)}}.
     """
     table = cfg.table
     more = (table.get("extras") or {}) if cfg.extras else {}
     sections = {"rows": expanded(table.rows), "extras": expanded(more)}
-    wanted = {
-        name: configs(row, cfg.seeds, overrides, cfg.stage1_seeds)
-        for rows in sections.values()
-        for name, row in rows.items()
-    }
+    rows = {**sections["rows"], **sections["extras"]}
+    wanted = {n: configs(row, cfg.seeds, overrides, cfg.stage1_seeds) for n, row in rows.items()}
     for one in [one for of_row in wanted.values() for one in of_row][:1]:
         columns = [("table.columns", name) for name in table.columns]
         if problems := settings.unknown_metrics(one.metrics["_target_"], one.trust, columns):
             raise ValueError("\n".join(problems))
-    runs = {label(name, one): one for name, of_row in wanted.items() for one in of_row}
-    run_all(runs, cfg.jobs, progress)
+    run_all(
+        {label(n, one): one for n, of_row in wanted.items() for one in of_row}, cfg.jobs, progress
+    )
     done = {name: [result(one) or {} for one in of_row] for name, of_row in wanted.items()}
-    add_rows({**sections["rows"], **sections["extras"]}, wanted, done, cfg.get("trust"))
+    add_rows(rows, wanted, done, cfg.get("trust"))
 
     def cells(name: str) -> dict[str, Any]:
         return row_of(table, name, lambda key: [metric(one, f"test/{key}") for one in done[name]])
 
-    content: dict[str, Any] = {
-        section: {name: cells(name) for name in rows} for section, rows in sections.items()
-    }
+    content: dict[str, Any] = {key: {n: cells(n) for n in of} for key, of in sections.items()}
     content["seeds"] = {name: [seeds_of(one) for one in of_row] for name, of_row in wanted.items()}
     replicates = {name: mean_replicates(of_row, table.columns) for name, of_row in done.items()}
+    foreseen = {n: [o["leverage"] for o in of if "leverage" in o] for n, of in done.items()}
+    if foreseen := {name: of_row for name, of_row in foreseen.items() if of_row}:
+        content["leverage"] = foreseen  # gains that `diagnose` predicts on validation data
     if (about := table.get("tradeoff")) is not None:
         content["tradeoff"] = targets.plain(about)
         content["curves"] = curves(sections["rows"])
         content["areas"] = areas(content, replicates)
-    return {
-        **content,
-        **compared(content, replicates, cfg.benchmark),
-        "replicates": replicates,
-        "runs": {name: [one["folder"] for one in of_row] for name, of_row in done.items()},
-        "run_seconds": sum(one["seconds"] for of_row in done.values() for one in of_row),
-        "diverged": [n for n, of_row in done.items() if any(o.get("divergence") for o in of_row)],
-    }
+    return {**content, **compared(content, replicates, cfg.benchmark)}, done, replicates
 
 
 def metric(run: Mapping[str, Any], key: str) -> float | str | None:

@@ -11,7 +11,7 @@ test labels are a grid and no sample (`benchmark.sampled: false`): there only se
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,8 @@ LEVEL = 0.95
 Interval = tuple[float, float]
 Seed = tuple[int, int]  # of stage 1 and of stage 2; a row of one stage has it twice
 Better = Literal["lower", "higher"]
+Content = Mapping[str, Any]  # of a table, see table.py
+Replicates = Mapping[str, Mapping[str, NDArray]]  # {row: {column: (R,)}}
 
 
 def paired(ours: Mapping[Seed, float], theirs: Mapping[Seed, float]) -> dict[Seed, float]:
@@ -51,9 +53,8 @@ def over_seeds(differences: Mapping[Seed, float]) -> Interval | None:
     stages: dict[int, list[float]] = {}
     for (first, _), value in differences.items():
         stages.setdefault(first, []).append(value)
-    values = [float(np.mean(of_stage)) for of_stage in stages.values()]
-    if len(values) == 1:
-        values = list(differences.values())
+    means = [float(np.mean(of_stage)) for of_stage in stages.values()]
+    values = means if len(means) > 1 else list(differences.values())
     if len(values) < 2:
         return None
     half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stats.sem(values)
@@ -81,9 +82,7 @@ def verdict(
     return "ahead" if min(ends) > 0 else "behind" if max(ends) < 0 else "tie"
 
 
-def difference(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], better: Better, sampled: bool = True
-) -> dict[str, Any]:
+def difference(ours: Any, theirs: Any, better: Better, sampled: bool = True) -> dict[str, Any]:
     """Compare two rows in one column; each has "values" {seed: value} and "replicates" (R,)."""
     by_seed = paired(ours["values"], theirs["values"])
     seeds = over_seeds(by_seed)
@@ -98,62 +97,44 @@ def difference(
     }
 
 
-def samples(
-    content: Mapping[str, Any], replicates: Mapping[str, Mapping[str, NDArray]]
-) -> dict[str, dict[str, Any]]:
+def samples(content: Content, replicates: Replicates) -> dict[str, dict[str, Any]]:
     """Return {row: {column: {"values": {seed: value}, "replicates": (R,) or None}}} of a stored
     table, without rows that were not run or diverged."""
-    cells = all_rows(content)
-    seeds = {row: [tuple(seed) for seed in of_row] for row, of_row in content["seeds"].items()}
+    found: dict[str, dict[str, Any]] = {}
+    for row, cells in all_rows(content).items():
+        seeds = [tuple(seed) for seed in content["seeds"].get(row, ())]
+        if not seeds or any(entry.get("diverged") for entry in cells.values()):
+            continue
+        found[row] = {}
+        for name, entry in cells.items():
+            values = (math.nan if value is None else value for value in entry["values"])
+            by_seed = dict(zip(seeds, values, strict=True))
+            stored = replicates.get(row, {}).get(name)
+            found[row][name] = {"values": by_seed, "replicates": stored}
+    return found
 
-    def sample(row: str, name: str) -> dict[str, Any]:
-        values = (math.nan if v is None else v for v in cells[row][name]["values"])
+
+def compared(content: Content, replicates: Replicates, benchmark: Content) -> dict[str, Any]:
+    """Return {"against": {row: {baseline: {column: difference}}}} of a table: its rows, except the
+    values of a sweep, against the rows that its benchmark highlights as baseline and re-weighted.
+    """
+    values, found = swept(content), samples(content, replicates)
+    rows = {row: columns for row, columns in found.items() if row not in values}
+    baselines = [row for row in highlighted(benchmark, "baseline", "reweighted") if row in rows]
+
+    def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+        sampled = benchmark.get("sampled", True)
         return {
-            "values": dict(zip(seeds[row], values, strict=True)),
-            "replicates": replicates.get(row, {}).get(name),
+            name: difference(ours[name], theirs[name], column(benchmark, name).better, sampled)
+            for name in ours
+            if name in theirs
         }
 
-    return {
-        row: {name: sample(row, name) for name in cells[row]}
-        for row in cells
-        if seeds.get(row) and not any(entry.get("diverged") for entry in cells[row].values())
+    against = {
+        row: {other: differences(rows[row], rows[other]) for other in baselines if other != row}
+        for row in rows
     }
-
-
-def against(
-    rows: Mapping[str, Mapping[str, Any]],
-    baselines: Sequence[str],
-    better: Mapping[str, Any],
-    sampled: bool = True,
-) -> dict[str, Any]:
-    """Return {row: {baseline: {column: difference}}} of rows as `samples` returns them."""
-    return {
-        row: {
-            baseline: {
-                name: difference(columns[name], rows[baseline][name], better[name], sampled)
-                for name in columns
-                if name in rows[baseline]
-            }
-            for baseline in baselines
-            if baseline in rows and baseline != row
-        }
-        for row, columns in rows.items()
-    }
-
-
-def compared(
-    content: Mapping[str, Any],
-    replicates: Mapping[str, Mapping[str, NDArray]],
-    benchmark: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return {"against"} of a table: its rows, except the values of a sweep, against the rows that
-    its benchmark highlights as baseline and re-weighted."""
-    values = swept(content)
-    rows = {row: cells for row, cells in samples(content, replicates).items() if row not in values}
-    names = dict.fromkeys(name for columns in rows.values() for name in columns)
-    better = {name: column(benchmark, name).better for name in names}
-    baselines = highlighted(benchmark, "baseline", "reweighted")
-    return {"against": against(rows, baselines, better, benchmark.get("sampled", True))}
+    return {"against": against}
 
 
 def swept(content: Mapping[str, Any]) -> set[str]:

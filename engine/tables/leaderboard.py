@@ -17,7 +17,6 @@ import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -36,7 +35,7 @@ from engine.tables.compare import check_names, configs, mean_replicates, metric
 from engine.tables.intervals import LEVEL, compared
 from engine.tables.make import log, passed_on, write
 from engine.tables.plots import STYLE, colour, save
-from engine.tables.posthoc import balanced
+from engine.tables.posthoc import add_rows
 
 PLAIN, REWEIGHTED = "Plain", "Re-weighted"
 Results = list[dict[str, Any]]  # of the seeds
@@ -83,7 +82,10 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
         for method, of_method in wanted[name].items():
             measured, results[method] = measure(of_method, about.column)
             content["trials"][name][method] = measured
-        results |= posthoc(about, results.get(PLAIN, []), cfg.trust)
+        if PLAIN in results:  # with its chosen setting
+            own = {row: targets.plain(row_of(about, row).posthoc) for row in about.posthoc}
+            after = {row: {"posthoc": {**posthoc, "of": PLAIN}} for row, posthoc in own.items()}
+            add_rows(after, {PLAIN: []}, results, cfg.trust)
         for method, of_seeds in results.items():
             values = [metric(one, f"test/{about.column}") for one in of_seeds]
             rows.setdefault(method, {})[name] = tables.cell(values)
@@ -100,18 +102,25 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
 
 
 def measure(of_method: Trials, column: str) -> tuple[list[dict[str, Any]], Results]:
-    """Return the numbers of every setting, and the results of the one that validation chooses."""
+    """Return the numbers of every setting, and the results of the one with the best mean over seeds
+    on validation; a setting that diverged once is the worst."""
     done = [[result(one) or {} for one in seeds] for _, seeds in of_method]
     select = of_method[0][1][0].select
     keys = {"val": f"val/{select.metric}", "test": f"test/{column}"}
-    measured = []
+    measured, scores = [], []
     for (settings, _), of_seeds in zip(of_method, done, strict=True):
         values = {split: [metric(one, key) for one in of_seeds] for split, key in keys.items()}
         seconds = round(sum(one.get("seconds", 0) for one in of_seeds), 1)
         measured.append({"settings": settings, **values, "seconds": seconds, "chosen": False})
-    best = choice([one["val"] for one in measured], select.mode)
+        scores.append(cost(tables.cell(values["val"]), select.mode == "min"))
+    best = int(np.argmin(scores))
     measured[best]["chosen"] = True
     return measured, done[best]
+
+
+def cost(cell: Mapping[str, Any], lower: bool) -> float:
+    """Return a number that is small for good cells, and the largest if a run diverged."""
+    return math.inf if cell["mean"] is None else cell["mean"] * (1 if lower else -1)
 
 
 def trials(cfg: DictConfig, about: DictConfig, overrides: list[str]) -> dict[str, Trials]:
@@ -155,39 +164,16 @@ def sample(ranges: Mapping[str, Sequence[float]], index: int) -> dict[str, float
     return found
 
 
-def choice(values: Sequence[Sequence[Any]], mode: str) -> int:
-    """Return the index of the best mean over seeds; a setting that diverged once is the worst."""
-    means = [tables.cell(of_seeds)["mean"] for of_seeds in values]
-    sign = 1 if mode == "min" else -1
-    return int(np.argmin([math.inf if mean is None else sign * mean for mean in means]))
-
-
-def posthoc(about: DictConfig, plain: Results, trust: Any) -> dict[str, Results]:
-    """Return the results of the plain loss with its chosen setting, balanced afterwards."""
-    if not plain or any(one.get("divergence") for one in plain):
-        return {}
-    found = {}
-    for name in about.posthoc:
-        settings = {k: v for k, v in row_of(about, name).posthoc.items() if k != "of"}
-        found[name] = [
-            balanced(Path(one["folder"]), targets.plain(settings), trust) for one in plain
-        ]
-    return found
-
-
 def ranks(rows: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return {"mean": {method: mean rank}, the best first, "critical": the smallest significant
     difference} of the methods that every benchmark has; one that diverged has the last rank."""
-    signs = {name: 1 if about["better"] == "lower" else -1 for name, about in columns.items()}
-    methods = [method for method, cells in rows.items() if cells.keys() == signs.keys()]
-
-    def cost(method: str, name: str) -> float:
-        mean = rows[method][name]["mean"]
-        return math.inf if mean is None else signs[name] * mean
-
-    found = [stats.rankdata([cost(method, name) for method in methods]) for name in signs]
+    methods = [method for method, cells in rows.items() if cells.keys() == columns.keys()]
+    found = [
+        stats.rankdata([cost(rows[method][name], about["better"] == "lower") for method in methods])
+        for name, about in columns.items()
+    ]
     mean = dict(zip(methods, np.mean(found, 0).tolist(), strict=True))
-    k, n = len(methods), len(signs)
+    k, n = len(methods), len(columns)
     q = stats.studentized_range.ppf(LEVEL, k, np.inf) / math.sqrt(2) if k > 1 else 0.0
     return {
         "mean": {method: mean[method] for method in sorted(mean, key=lambda one: mean[one])},

@@ -60,37 +60,36 @@ def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> lis
     if cfg.benchmark.dataset not in cfg.benchmark.cited:
         OmegaConf.update(cfg, "table.paper", {}, merge=False, force_add=True)
     measured = cfg.table.get("measure") == "cost"
-    content = (costs if measured else compare)(cfg, overrides, progress)
-    runs, replicates = content.pop("runs", {}), content.pop("replicates", {})
-    diverged = content.pop("diverged", [])
-    values = swept(content)
-    failed = [row for row in diverged if row not in values]  # a curve can miss a value
-    root = Path(cfg.paths.outputs).resolve()
-    folders = {row: [Path(one).resolve() for one in of_row] for row, of_row in runs.items()}
+    content, done, replicates = (costs if measured else compare)(cfg, overrides, progress)
+    values, root = swept(content), Path(cfg.paths.outputs).resolve()
+    folders = {row: [Path(one["folder"]).resolve() for one in of] for row, of in done.items()}
     content["meta"] = {
         **provenance.meta(time.time() - start),
         "table": cfg.table.name,
         "preset": cfg.preset,
         "runs": {row: [str(one.relative_to(root)) for one in of] for row, of in folders.items()},
     }
-    if "run_seconds" in content:  # whenever they were run
-        content["meta"]["run_seconds"] = round(content.pop("run_seconds"))
+    if done:  # whenever they were run
+        content["meta"]["run_seconds"] = round(
+            sum(o["seconds"] for of in done.values() for o in of)
+        )
     tables.show(content, cfg.table.title)
     written = write(cfg, content, replicates)
     if cfg.publish:
         kept = {row: of_row for row, of_row in folders.items() if row not in values}
         arrays = predictions(kept, content.get("seeds", {}))
         written += tables.write_npz(RESULTS / f"{cfg.name}_predictions.npz", arrays)
-    if (figures := cfg.table.get("figures")) and runs and not failed:
-        plot = targets.find(figures, cfg.get("trust"), "table")
-        made = {row: list(filter(has_results, of_row)) for row, of_row in folders.items()}
-        plotted = {row: of_row for row, of_row in made.items() if of_row}
-        written += plot(cfg, plotted, written[0].parent / "figures")
-    if failed:
+    diverged = [row for row, of in done.items() if any(one.get("divergence") for one in of)]
+    if failed := [row for row in diverged if row not in values]:  # a curve can miss a value
         raise FloatingPointError(
             f"{written[0]}: without figures, because these rows diverged: {', '.join(failed)}. "
             "Lower their learning rates; train.log of each run states the step."
         )
+    if (figures := cfg.table.get("figures")) and folders:
+        plot = targets.find(figures, cfg.get("trust"), "table")
+        made = {row: list(filter(has_results, of_row)) for row, of_row in folders.items()}
+        plotted = {row: of_row for row, of_row in made.items() if of_row}
+        written += plot(cfg, plotted, written[0].parent / "figures")
     return written
 
 
@@ -130,8 +129,8 @@ def predictions(runs: dict[str, list[Path]], seeds: dict[str, list[Seed]]) -> di
     return arrays
 
 
-def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str, Any]:
-    """Return {"rows"} of seconds per iteration and peak memory."""
+def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[Any, Any, Any]:
+    """Return {"rows"} of seconds per iteration and peak memory; no runs and no replicates."""
     rows = {}
     for name, row in expanded(cfg.table.rows).items():
         progress(Event(name, State.STARTED))
@@ -140,7 +139,7 @@ def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> dict[str
         cost = measure(run, cfg.iterations)
         rows[name] = row_of(cfg.table, name, lambda key, cost=cost: [cost[key]])
         progress(Event(name, State.DONE, time.time() - start))
-    return {"rows": rows}
+    return {"rows": rows}, {}, {}
 
 
 def select_rows(cfg: DictConfig) -> None:
@@ -179,7 +178,7 @@ def measure(cfg: DictConfig, iterations: int) -> dict[str, float]:
         return pool.submit(measure_here, plain, iterations).result()
 
 
-def measure_here(plain: Any, iterations: int, warmup: int = 1) -> dict[str, float]:
+def measure_here(plain: Any, iterations: int) -> dict[str, float]:
     cfg: Any = OmegaConf.create(plain)
     cfg.features = {"mode": "none"}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -201,7 +200,7 @@ def measure_here(plain: Any, iterations: int, warmup: int = 1) -> dict[str, floa
     elif sys.platform == "linux":
         Path("/proc/self/clear_refs").write_text("5")
     times = []
-    for _ in range(warmup + iterations):
+    for _ in range(1 + iterations):
         start = time.perf_counter()
         loss, _ = task(batch)
         loss.backward()
@@ -210,14 +209,11 @@ def measure_here(plain: Any, iterations: int, warmup: int = 1) -> dict[str, floa
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    return {"seconds": float(np.mean(times[warmup:])), "memory_mb": _peak(device)}
-
-
-def _peak(device: torch.device) -> float:
-    """Return the peak memory in megabytes."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
-    if sys.platform == "linux":  # where ru_maxrss begins with the parent's memory
+        peak = torch.cuda.max_memory_allocated() / 2**20
+    elif sys.platform == "linux":  # where ru_maxrss begins with the parent's memory
         status = Path("/proc/self/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) / 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes on a Mac
+        peak = int(status.split("VmHWM:")[1].split()[0]) / 2**10
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes on a Mac
+    return {"seconds": float(np.mean(times[1:])), "memory_mb": peak}  # the first step warms up

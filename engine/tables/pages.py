@@ -82,29 +82,22 @@ def rounded(value: float, number: str) -> str:
     return f"{value:{sign}{comma}.{digits}f}" + ("%" if number.endswith("%") else "")
 
 
-def rewrite(page: Path, results: Path) -> None:
-    """Set every bound number of a page to its cell."""
-    text = page.read_text()
+def rewritten(text: str, results: Path) -> str:
+    """Return the text of a page with every bound number set to its cell."""
     for match, binding in reversed(list(numbers(text))):
         if binding is not None:
             number = rounded(resolve(results, binding), match[0])
             text = text[: match.start()] + number + text[match.end() :]
-    if text != page.read_text():
-        with atomic_write(page) as file:
-            file.write(text.encode())
+    return text
 
 
 def insert_everywhere(results: Path, name: str, text: str) -> None:
     """Put text between the marks `<!-- table name -->` and `<!-- end name -->` of every page next
     to `results` that has them, and set the numbers in prose to their cells."""
-    start, end = f"<!-- table {name} -->\n", f"<!-- end {name} -->"
-    found = results.parent / "README.md", *sorted(results.parent.glob("docs/*.md"))
-    for page in (path for path in found if path.is_file()):
-        content = page.read_text()
-        if start in content:
-            if content.count(start) != 1 or content.count(end) != 1:
-                raise ValueError(f"{page}: expected the marks {start.strip()} and {end} once each")
-            before, rest = content.split(start)
+    marks = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+    for page in (results.parent / "README.md", *sorted(results.parent.glob("docs/*.md"))):
+        before = page.read_text() if page.is_file() else ""
+        after = rewritten(marks.sub(lambda found: found[1] + text + found[2], before), results)
+        if after != before:
             with atomic_write(page) as file:
-                file.write((before + start + text + end + rest.split(end)[1]).encode())
-        rewrite(page, results)
+                file.write(after.encode())

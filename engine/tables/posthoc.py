@@ -7,8 +7,10 @@ none. Predictions that are not stored (maps) are computed again, and balanced pi
 results are written to <run>/posthoc-<key>/, as those of a run.
 """
 
+import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from engine.tables.table import write_npz
 from engine.training import build
 from engine.training.batches import evaluation_loader
 from losses import Bins, Rebalancer
+from losses.diagnosis.leverage import FEWEST, leverage
 from metrics.report import bootstrap_weights
 
 
@@ -55,15 +58,18 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
     weights = records.read(folder / "metrics.json", runs.AGAIN).get("weights")
     key = records.digest({**settings, "weights": weights})[:8]
     own = folder / f"posthoc-{key}"
-    if (found := runs.finished(own)) is not None:
-        return found
+    if (done := runs.finished(own)) is not None:
+        return done
     start = time.time()
     own.mkdir(exist_ok=True)
-    cfg, metrics, rebalancer = fitted(folder, settings, trust)
-    if (folder / runs.PREDICTIONS).is_file():
-        samples = from_predictions(folder, own, rebalancer, metrics)
-    else:
-        samples = from_network(folder, rebalancer, metrics, trust)
+    cfg, metrics, rebalancer, stored, labels = fitted(folder, settings, trust)
+    found = []
+    for pred, *target in predictions(folder, rebalancer, stored, trust):
+        metrics.update(pred, *target)
+        found.append(metrics.samples(pred, *target))
+        if stored:
+            write_npz(own / runs.PREDICTIONS, {**stored, "test_pred": pred.numpy()})
+    samples = torch.cat(found)
     report = {f"test/{name}": float(value) for name, value in metrics.compute().items()}
     replicates = metrics.resample(samples, bootstrap_weights(len(samples), cfg.log.replicates))
     write_npz(own / runs.REPLICATES, {name: value.numpy() for name, value in replicates.items()})
@@ -72,39 +78,60 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
     sigma = getattr(rebalancer, "sigma", torch.tensor(torch.nan))  # a stretch has none
     about = {"seconds": time.time() - start, "posthoc": dict(settings)}
     about["sigma"] = None if sigma.isnan().any() else sigma.tolist()
+    enough = len(stored.get("val_pred", ())) >= FEWEST
+    if enough and isinstance(rebalancer, Rebalancer):
+        held_out = (stored[f"val_{name}"].ravel().astype(float) for name in ("pred", "target"))
+        with warnings.catch_warnings(action="ignore"):  # that balancing cannot help
+            about["leverage"] = dataclasses.asdict(leverage(labels, *held_out))
     records.write(own / "metrics.json", {"metrics": report, **about, "meta": meta()})
     return runs.finished(own) or {}
 
 
-def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, Any, Any]:
-    """Return a run's config and metrics, and the Rebalancer, fitted on validation predictions, or
-    the map of poses that `stretch` describes."""
+def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, ...]:
+    """Return a run's config and metrics, the Rebalancer, fitted on validation predictions, or the
+    map of poses that `stretch` describes, the stored predictions, if any, and its prior."""
     cfg: Any = runs.read_config(folder, trust)
     train = build.dataset(cfg, "train")
     metrics = targets.make(cfg.metrics, trust, train_labels=train.labels)
-    if "stretch" in settings:
-        from engine.benchmarks.bodies.stretch import Stretch
-
-        return cfg, metrics, Stretch(cfg.metrics.mean, **settings)
-    rebalancer = Rebalancer(prior_of(train), **settings)
     path = folder / runs.PREDICTIONS
-    found = read_npz(path, advice=runs.AGAIN) if path.is_file() else {}
-    if "val_pred" in found:
-        rebalancer.fit(found["val_pred"].ravel(), found["val_target"].ravel())
+    stored = read_npz(path, advice=runs.AGAIN) if path.is_file() else {}
+    if "stretch" in settings:
+        from engine.benchmarks.bodies.poses import Stretch
+
+        return cfg, metrics, Stretch(cfg.metrics.mean, **settings), stored, None
+    prior = prior_of(train)
+    rebalancer = Rebalancer(prior, **settings)
+    if "val_pred" in stored:
+        rebalancer.fit(stored["val_pred"].ravel(), stored["val_target"].ravel())
     elif not rebalancer.given:
         raise ValueError(f"{folder} has no validation predictions to fit on; give sigma.")
-    return cfg, metrics, rebalancer
+    return cfg, metrics, rebalancer, stored, prior
+
+
+def predictions(folder: Path, rebalancer: Any, stored: Any, trust: Any) -> Iterator[tuple]:
+    """Yield balanced test predictions and targets, once if they are stored, else a batch of maps at
+    a time, with masks."""
+    if stored:
+        pred = rebalancer(stored["test_pred"]).astype(np.float32)
+        yield torch.from_numpy(pred), torch.from_numpy(stored["test_target"])
+        return
+    from engine.benchmarks.depth import Maps
+
+    maps = Maps(folder, trust)
+    for batch in evaluation_loader(maps.source, maps.cfg.trainer.eval_batch_size, 0, False, 0, 1):
+        with torch.no_grad():
+            pred = rebalancer(maps.task.predict(batch))
+        yield pred, batch["target"], batch["mask"]
 
 
 def front(folder: Path, strengths: Sequence[float], settings: Mapping[str, Any], trust: Any) -> Any:
     """Return the sigma in use and {strength: test metrics} of a run with stored predictions."""
-    _, metrics, rebalancer = fitted(folder, settings, trust)
-    found = read_npz(folder / runs.PREDICTIONS, advice=runs.AGAIN)
+    _, metrics, rebalancer, stored, _ = fitted(folder, settings, trust)
     reports = {}
     for strength in strengths:
         metrics.reset()
-        pred = torch.from_numpy(rebalancer.at(strength=strength)(found["test_pred"]))
-        metrics.update(pred, torch.from_numpy(found["test_target"]))
+        pred = torch.from_numpy(rebalancer.at(strength=strength)(stored["test_pred"]))
+        metrics.update(pred, torch.from_numpy(stored["test_target"]))
         reports[strength] = {name: float(value) for name, value in metrics.compute().items()}
     return float(rebalancer.sigma), reports
 
@@ -119,26 +146,3 @@ def prior_of(train: Any) -> Any:
             "or give `stretch` for poses."
         )
     return labels.ravel() if counts is None else Bins(labels.ravel(), np.asarray(counts, float))
-
-
-def from_predictions(folder: Path, own: Path, rebalancer: Any, metrics: Any) -> Any:
-    """Balance the test predictions, update the metrics with them and store them."""
-    found = read_npz(folder / runs.PREDICTIONS, advice=runs.AGAIN)
-    pred = rebalancer(found["test_pred"]).astype(np.float32)
-    target = torch.from_numpy(found["test_target"])
-    metrics.update(torch.from_numpy(pred), target)
-    write_npz(own / runs.PREDICTIONS, {**found, "test_pred": pred})
-    return metrics.samples(torch.from_numpy(pred), target)
-
-
-def from_network(folder: Path, rebalancer: Rebalancer, metrics: Any, trust: Any) -> Any:
-    """Predict the test maps again, and balance every pixel."""
-    from engine.benchmarks.depth import Maps
-
-    maps, samples = Maps(folder, trust), []
-    for batch in evaluation_loader(maps.source, maps.cfg.trainer.eval_batch_size, 0, False, 0, 1):
-        with torch.no_grad():
-            pred = rebalancer(maps.task.predict(batch))
-        metrics.update(pred, batch["target"], batch["mask"])
-        samples.append(metrics.samples(pred, batch["target"], batch["mask"]))
-    return torch.cat(samples)

@@ -30,7 +30,7 @@ from engine.tables.compare import check_names, expanded
 from engine.tables.report import render
 
 PRESETS = {"mini": "laptop", "real": "paper"}
-MINUTES = {"mini datasets": 2, "table": 5}  # expected, unless the table states its own
+MINUTES = 5  # expected, unless the table states its own
 Reach = Callable[[float], None]  # receives the share of a stage that is done
 
 
@@ -45,31 +45,30 @@ class Stage(NamedTuple):
 def stages(cfg: DictConfig) -> tuple[list[Stage], list[str]]:
     """Return what is to be done, and a line for each table that is skipped."""
     found, skipped, generated = [], [], set()
-    overrides, jobs = for_runs(cfg), cfg.jobs
+    overrides, jobs, is_mini = for_runs(cfg), cfg.jobs, cfg.data == "mini"
     if jobs == "auto":
-        jobs = len(os.sched_getaffinity(0)) if cfg.data == "mini" else 1
+        jobs = len(os.sched_getaffinity(0)) if is_mini else 1
     for name in chosen(cfg.table):
-        seeds = cfg.mini_seeds.get(name, cfg.seeds) if cfg.data == "mini" else cfg.seeds
+        seeds = cfg.mini_seeds.get(name, cfg.seeds) if is_mini else cfg.seeds
         own = [f"table={name}", f"seeds={seeds}", f"jobs={jobs}"]
         table = composed("table", own + make.passed_on(overrides))
-        benchmark, minutes = table.benchmark, table.table.get("minutes", MINUTES["table"])
+        benchmark = table.benchmark
+        work = functools.partial(run_table, table, overrides)
+        folder = table.paths.get(benchmark.dataset)  # of the dataset's files, if it has any
+        option = f"paths.{benchmark.dataset}=<folder>"
         if program := benchmark.get("program"):
             settings = list(cfg.get(benchmark.name) or [])
             work = functools.partial(targets.find(program, key="table"), settings)
-            found.append(Stage(name, minutes, work))
-            continue
-        folder = table.paths.get(benchmark.dataset)  # of the dataset's files, if it has any
-        option = f"paths.{benchmark.dataset}=<folder>"
-        if folder is not None and cfg.data == "mini" and not benchmark.get("mini"):
+        elif folder is not None and is_mini and not benchmark.get("mini"):
             skipped.append(f"{name}: skipped, no generated data; use data=real {option}.")
-        elif folder is not None and cfg.data == "real" and not any(Path(folder).glob("*")):
+            continue
+        elif folder is not None and not is_mini and not any(Path(folder).glob("*")):
             skipped.append(f"{name}: skipped, no data in {folder}; set {option}.")
-        else:
-            generated |= {benchmark.get("mini")} - {None}
-            found.append(Stage(name, minutes, functools.partial(run_table, table, overrides)))
-    if cfg.data == "mini" and generated:
-        name = "mini datasets"
-        found.insert(0, Stage(name, MINUTES[name], lambda _: prepare(cfg, generated)))
+            continue
+        generated |= {benchmark.get("mini")} - {None}
+        found.append(Stage(name, table.table.get("minutes", MINUTES), work))
+    if is_mini and generated:
+        found.insert(0, Stage("mini datasets", 2, lambda _: prepare(cfg, generated)))
     return found, skipped
 
 
@@ -85,26 +84,20 @@ def chosen(wanted: Any) -> list[str]:
 
 def for_runs(cfg: DictConfig) -> list[str]:
     """Return the overrides that every run receives."""
-    paths = {str(key): value for key, value in cfg.paths.items() if value is not None}
-    check_names("paths", list(paths), sorted(known_paths()))
+    paths = {str(key): str(value) for key, value in cfg.paths.items() if value is not None}
+    # the names that the paths, the datasets and the benchmarks declare
+    files = [*CONFIGS.glob("dataset/*.yaml"), *CONFIGS.glob("benchmark/*.yaml")]
+    nodes: list[Any] = [OmegaConf.select(OmegaConf.load(file), "paths") or {} for file in files]
+    nodes.append(OmegaConf.load(CONFIGS / "paths" / "default.yaml"))
+    check_names("paths", list(paths), sorted({str(name) for node in nodes for name in node}))
+    quoted = {key: QuotedString(path, Quote.single).with_quotes() for key, path in paths.items()}
     return [
         f"paths={'mini' if cfg.data == 'mini' else 'default'}",
         f"preset={cfg.preset or PRESETS[cfg.data]}",
         "log.progress=false",
-        *(
-            f"++paths.{key}={QuotedString(str(value), Quote.single).with_quotes()}"
-            for key, value in paths.items()
-        ),
+        *(f"++paths.{key}={path}" for key, path in quoted.items()),
         *cfg.overrides,
     ]
-
-
-def known_paths() -> set[str]:
-    """Return the names that the paths, the datasets and the benchmarks declare."""
-    own: Any = OmegaConf.load(CONFIGS / "paths" / "default.yaml")
-    files = [path for group in ("dataset", "benchmark") for path in CONFIGS.glob(f"{group}/*.yaml")]
-    nodes: list[Any] = [own, *(OmegaConf.select(OmegaConf.load(path), "paths") for path in files)]
-    return {str(name) for node in nodes for name in node or ()}
 
 
 def prepare(cfg: DictConfig, wanted: set[str]) -> None:

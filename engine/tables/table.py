@@ -21,7 +21,7 @@ from datasets.io.arrays import read_npz
 from datasets.io.files import atomic_write
 from engine.runs import records
 from engine.tables.columns import all_rows, benchmark_of, column, columns_of, heads
-from engine.tables.intervals import is_ahead
+from engine.tables.intervals import Content, Replicates, is_ahead
 
 FORMATS = ("md", "csv", "tex")
 EXTRAS = "Not in the paper"
@@ -46,7 +46,7 @@ def cell(values: Sequence[float | str | None], paper: float | None = None) -> di
     return {**found, "seeds": len(finite), "values": kept}
 
 
-def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
+def render(table: Content, form: str = "md", file: str = "") -> str:
     """Return the table as Markdown, CSV or LaTeX; `file`: the name of its file."""
     names, against = columns_of(table), table.get("against") or {}
     if form == "csv":
@@ -60,7 +60,7 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     for title, rows in sections_of(table).items():
         grids[title] = [["", *map(quote, head)]]
         for row, cells in rows.items():
-            texts = {name: _text(cells.get(name), form) for name in names}
+            texts = {name: text(cells.get(name), form) for name in names}
             texts |= {n: bold.format(texts[n]) for n in names if is_ahead(against, row, n)}
             grids[title].append([quote(row), *texts.values()])
     if form == "tex":
@@ -68,7 +68,7 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
     blocks = [f"{title}:\n\n{markdown(g)}" if title else markdown(g) for title, g in grids.items()]
     ranks = table.get("ranks")
     compared = list(zip(names, head, strict=True))[: None if ranks else 1]
-    found = [differences(against, name, text.rstrip(" ↓↑")) for name, text in compared]
+    found = [differences(against, name, title.rstrip(" ↓↑")) for name, title in compared]
     if any(found):
         blocks += [LEGEND, *(markdown(grid) for grid in found if grid)]
     if ranks:
@@ -77,7 +77,7 @@ def render(table: Mapping[str, Any], form: str = "md", file: str = "") -> str:
         blocks.append(markdown([["", f"Mean rank ({about})"], *rows]))
     areas = table.get("areas") or {}
     if order := sorted(areas, key=lambda method: areas[method]["mean"]):
-        rows = [[method, _text(cell(areas[method]["values"]), "md")] for method in order]
+        rows = [[method, text(cell(areas[method]["values"]))] for method in order]
         blocks.append(markdown([["", "Area under the front"], *rows]))
         pairs = {
             method: {other: {"area": areas[method]["against"][other]} for other in order[i + 1 :]}
@@ -112,20 +112,20 @@ def markdown(grid: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in (grid[0], rule, *grid[1:]))
 
 
-def sections_of(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def sections_of(table: Content) -> dict[str, Content]:
     """Return the paper's rows and, if there are any, ours: {title: {row: cells}}."""
     sections = {"": table["rows"], EXTRAS: table.get("extras", {})}
     return {title: rows for title, rows in sections.items() if rows}
 
 
-def in_markdown(text: str) -> str:
+def in_markdown(name: str) -> str:
     """Escape a name for a cell of a Markdown table: no HTML, no new cell."""
-    escaped = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
+    escaped = name.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"([`*\[\]|!~])", r"\\\1", escaped).replace("\n", " ")
 
 
-def in_tex(text: str) -> str:
-    return re.sub("|".join(map(re.escape, TEX)), lambda found: TEX[found[0]], text)
+def in_tex(name: str) -> str:
+    return re.sub("|".join(map(re.escape, TEX)), lambda found: TEX[found[0]], name)
 
 
 def _tex(grids: Mapping[str, Sequence[Sequence[str]]]) -> str:
@@ -139,10 +139,18 @@ def _tex(grids: Mapping[str, Sequence[Sequence[str]]]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | None = None) -> None:
+def show(table: Content, title: str, reference: Content | None = None) -> None:
     """Print the table by metric: our numbers, the paper's, and those of the committed reference."""
     names, benchmark = columns_of(table), benchmark_of("", table)
     known = all_rows(reference or {"rows": {}})
+
+    def lines(row: str, name: str, entry: Mapping[str, Any] | None) -> str:
+        """Return our number, the paper's and that of the reference, one below the other."""
+        old = known.get(row, {}).get(name) or {}
+        others = {"paper": entry["paper"], "ours": old.get("mean")} if entry else {}
+        more = [f"{which} {number(value)}" for which, value in others.items() if value is not None]
+        return "\n".join([text(entry, paper=False), *more])
+
     metrics: dict[str, list[str]] = {}
     for name in names:
         metrics.setdefault(column(benchmark, name).title.split("_")[0], []).append(name)
@@ -151,9 +159,7 @@ def show(table: Mapping[str, Any], title: str, reference: Mapping[str, Any] | No
         for section, rows in sections_of(table).items():
             shown = {row: cells for row, cells in rows.items() if cells.keys() & set(own)}
             grid += [[section]] if section and shown else []
-            for row, cells in shown.items():
-                old = known.get(row, {})
-                grid.append([row, *(_lines(cells.get(n), old.get(n)) for n in own)])
+            grid += [[r, *(lines(r, n, cells.get(n)) for n in own)] for r, cells in shown.items()]
         _print(f"{title} ({metric})", grid)
     about = heads(benchmark, names[:1])[0]
     if found := differences(table.get("against") or {}, names[0], about):
@@ -169,24 +175,16 @@ def _print(title: str, grid: Sequence[Sequence[str]]) -> None:
     Console(width=max(Console().width, 110)).print(printed)
 
 
-def _lines(entry: Mapping[str, Any] | None, reference: Mapping[str, Any] | None) -> str:
-    """Return our number, the paper's and that of the reference, one below the other."""
-    entry, reference = entry or {}, reference or {}
-    lines = [_text({**entry, "paper": None} if entry else None, "md")]
-    for title, value in (("paper", entry.get("paper")), ("ours", reference.get("mean"))):
-        lines += [f"{title} {number(value)}"] if entry and value is not None else []
-    return "\n".join(lines)
-
-
-def _text(entry: Mapping[str, Any] | None, form: str) -> str:
+def text(entry: Mapping[str, Any] | None, form: str = "md", paper: bool = True) -> str:
     """`12.66 ± 0.05 (12.69)`: our mean, the spread, the paper's number; or "diverged"."""
-    diverged = entry and entry.get("diverged")
-    if entry is None or (entry["mean"] is None and entry["paper"] is None and not diverged):
-        return "-" if form == "md" else "--"
-    text = DIVERGED if diverged else "-" if entry["mean"] is None else number(entry["mean"])
-    if entry["std"] is not None:
-        text += (" ± " if form == "md" else r" $\pm$ ") + number(entry["std"])
-    return text if entry["paper"] is None else f"{text} ({number(entry['paper'])})"
+    entry = entry or {}
+    mean, std, cited = (entry.get(key) for key in ("mean", "std", "paper"))
+    shown = "-" if form == "md" or cited is not None else "--"
+    if entry.get("diverged") or mean is not None:
+        shown = DIVERGED if mean is None else number(mean)
+    if std is not None:
+        shown += (" ± " if form == "md" else r" $\pm$ ") + number(std)
+    return f"{shown} ({number(cited)})" if paper and cited is not None else shown
 
 
 def number(value: float) -> str:
@@ -197,10 +195,7 @@ def number(value: float) -> str:
 
 
 def write(
-    table: Mapping[str, Any],
-    folder: Path,
-    name: str,
-    replicates: Mapping[str, Mapping[str, Any]] | None = None,
+    table: Content, folder: Path, name: str, replicates: Replicates | None = None
 ) -> list[Path]:
     """Write <folder>/<name>.{md,csv,tex,json} and <name>_draws.npz, the replicates {row: {column:
     (R,)}} as "row/column" in float32; return the paths."""
@@ -223,7 +218,7 @@ def write_npz(path: Path, arrays: Mapping[str, Any]) -> list[Path]:
     return [path]
 
 
-def write_texts(table: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+def write_texts(table: Content, folder: Path, name: str) -> list[Path]:
     """Write what is rendered from the JSON: <folder>/<name>.{md,csv,tex}."""
     paths = [folder / f"{name}.{form}" for form in FORMATS]
     for path, form in zip(paths, FORMATS, strict=True):

@@ -9,7 +9,7 @@ the area      the mean height of the front from the start's x to the median end 
               by it like rows of a table (intervals.py)
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,17 @@ from omegaconf import DictConfig
 
 from engine.runs import records
 from engine.tables.columns import column
-from engine.tables.intervals import against, samples
+from engine.tables.intervals import Content, Replicates, Seed, difference, samples
 from engine.tables.plots import STYLE, colour, save
 
 Point = tuple[float, float]
 FAR = 3  # a model with this many times the error of the start is not plotted
 
 
-def front(points: Sequence[Point]) -> NDArray:
+def front(points: Iterable[Sequence[float]]) -> NDArray:
     """Return the points that no other one beats, (k, 2), x rising and y falling."""
     kept: list[Point] = []
-    for x, y in sorted(points):
+    for x, y in sorted(map(tuple, points)):
         if np.isfinite(x + y) and (not kept or y < kept[-1][1]):
             kept.append((x, y))
     return np.array(kept).reshape(-1, 2)
@@ -57,9 +57,7 @@ def end_of(fronts: Mapping[str, NDArray], start: float) -> float:
     return float(np.median(ends)) if ends else start
 
 
-def areas(
-    content: Mapping[str, Any], replicates: Mapping[str, Mapping[str, NDArray]]
-) -> dict[str, dict[str, Any]]:
+def areas(content: Content, replicates: Replicates) -> dict[str, dict[str, Any]]:
     """Return {method: {"mean", "values" of each stage-1 run, "against": {method: difference}}}.
 
     A front consists of means over stage-2 seeds; there is one for each stage-1 run, and one on each
@@ -74,38 +72,38 @@ def areas(
     rows = [start, *(row for of_method in methods.values() for row in of_method)]
     stages = sorted({first for first, _ in found[start][axes[0]]["values"]})
 
-    def on_stages(row: str, axis: str) -> list[float]:
-        values = found[row][axis]["values"].items()
-        return [float(np.mean([v for (s1, _), v in values if s1 == first])) for first in stages]
+    def on_stages(values: Mapping[Seed, float]) -> list[Any]:
+        return [np.mean([v for (s1, _), v in values.items() if s1 == stage]) for stage in stages]
 
-    def heights_of(points: Mapping[str, Sequence[Point]]) -> dict[str, list[float]]:
-        """Return {method: S areas} of {row: S points}."""
+    def heights_of(points: Mapping[str, NDArray]) -> dict[str, NDArray]:
+        """Return {method: (S,)} of {row: (S, 2)}."""
         made = []
         for i, origin in enumerate(points[start]):
             fronts = {m: front([origin, *(points[row][i] for row in methods[m])]) for m in methods}
             made.append(heights(fronts, origin[0]))
-        return {method: [one[method] for one in made] for method in methods}
+        return {method: np.array([one[method] for one in made]) for method in methods}
 
-    on_stage = {row: [on_stages(row, axis) for axis in axes] for row in rows}
-    stored = {row: [found[row][axis]["replicates"] for axis in axes] for row in rows}
+    xy = {row: [found[row][axis] for axis in axes] for row in rows}
+    means = {row: [on_stages(one["values"]) for one in xy[row]] for row in rows}
+    by_stage = heights_of({row: np.transpose(means[row]) for row in rows})
+    stored = {row: [one["replicates"] for one in xy[row]] for row in rows}
     complete = all(one is not None for of_row in stored.values() for one in of_row)
-    by_stage, sampled = (
-        heights_of({row: list(zip(*points[row], strict=True)) for row in rows})
-        for points in (on_stage, stored if complete else on_stage)
-    )
-    measured = {}
-    for method, values in by_stage.items():
-        by_seed = {(first, 0): value for first, value in zip(stages, values, strict=True)}
-        replicated = np.array(sampled[method]) if complete else None
-        measured[method] = {"area": {"values": by_seed, "replicates": replicated}}
-    differences = against(measured, list(methods), {"area": "lower"})
-    return {
+    sampled = heights_of({row: np.transpose(stored[row]) for row in rows}) if complete else {}
+    measured = {
         method: {
-            "mean": float(np.mean(values)),
-            "values": values,
-            "against": {other: by["area"] for other, by in differences[method].items()},
+            "values": dict(zip([(stage, 0) for stage in stages], values.tolist(), strict=True)),
+            "replicates": sampled.get(method),
         }
         for method, values in by_stage.items()
+    }
+
+    def against(method: str) -> dict[str, Any]:
+        others = [other for other in methods if other != method]
+        return {o: difference(measured[method], measured[o], "lower") for o in others}
+
+    return {
+        method: {"mean": float(np.mean(of)), "values": of.tolist(), "against": against(method)}
+        for method, of in by_stage.items()
     }
 
 
@@ -119,14 +117,13 @@ def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         found = {knob: point_of(content, row) for knob, row in rows.items()}
         near = {k: p for k, p in found.items() if (np.array(p) <= FAR * np.array(origin)).all()}
         points |= {method: near} if near else {}
+    posthoc = {row.get("curve", name) for name, row in cfg.table.rows.items() if "posthoc" in row}
     with mpl.rc_context(STYLE):
         figure = Figure((8, 3.8))
         everything, zoomed = figure.subplots(1, 2)
-        posthoc = {
-            row.get("curve", name) for name, row in cfg.table.rows.items() if "posthoc" in row
-        }
         for ax in (everything, zoomed):
-            plot_curves(points, content, ax, posthoc)
+            for method in points:
+                plot_curve(method, points[method], content, ax, continuous=method in posthoc)
             ax.plot(*origin, "x", color="black", markersize=6)
         if points:
             everything.legend(fontsize=7)
@@ -148,29 +145,27 @@ def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         return save({"curves": figure}, folder, cfg.name)
 
 
-def point_of(content: Mapping[str, Any], row: str) -> Point:
+def point_of(content: Content, row: str) -> Point:
     """Return (x, y) of a row, means over all seeds; NaN if it diverged or has no such labels."""
     found = (content["rows"][row][content["tradeoff"][axis]]["mean"] for axis in ("x", "y"))
     x, y = (np.nan if value is None else value for value in found)
     return x, y
 
 
-def plot_curves(
-    points: Mapping[str, Mapping[str, Point]],
-    content: Mapping[str, Any],
-    ax: Axes,
-    posthoc: Collection[str] = (),
+def plot_curve(
+    method: str, points: Mapping[str, Point], content: Content, ax: Axes, continuous: bool
 ) -> None:
-    """Plot a curve for each method, with a ring at the value chosen on validation. Those of
-    `posthoc` are the continuous front of one model."""
-    for method, of_method in points.items():
-        shade, area = colour(method), content["areas"][method]["mean"]
-        curve = np.array(list(of_method.values())).T
-        look: Any = {"linewidth": 2} if method in posthoc else {"marker": ".", "linewidth": 1}
-        ax.plot(*curve, color=shade, label=f"{method}, area {area:.2f}", **look)
-        if method in content["rows"]:
-            chosen = point_of(content, method)
-            ax.plot(*chosen, "o", color=shade, markerfacecolor="none", markersize=7)
+    """Plot the curve of a method, with a ring at the value chosen on validation.
+
+    continuous: the curve is the front of one model, balanced afterwards.
+    """
+    shade, area = colour(method), content["areas"][method]["mean"]
+    look: Any = {"linewidth": 2} if continuous else {"marker": ".", "linewidth": 1}
+    curve = zip(*points.values(), strict=True)
+    ax.plot(*map(list, curve), color=shade, label=f"{method}, area {area:.2f}", **look)
+    if method in content["rows"]:
+        chosen = point_of(content, method)
+        ax.plot(*chosen, "o", color=shade, markerfacecolor="none", markersize=7)
 
 
 def label_knobs(points: Mapping[str, Mapping[str, Point]], ax: Axes) -> None:
@@ -180,8 +175,7 @@ def label_knobs(points: Mapping[str, Mapping[str, Point]], ax: Axes) -> None:
     for method, of_method in points.items():
         for knob, point in of_method.items():
             at = ax.transData.transform(point)
-            if not ax.bbox.contains(*at) or any((abs(at - one) < size).all() for one in placed):
-                continue
-            placed.append(at)
-            style: Any = {"fontsize": 6, "color": colour(method), "textcoords": "offset points"}
-            ax.annotate(f"{float(knob):g}", point, (3, 3), **style)
+            if ax.bbox.contains(*at) and not any((abs(at - one) < size).all() for one in placed):
+                placed.append(at)
+                style: Any = {"fontsize": 6, "color": colour(method), "textcoords": "offset points"}
+                ax.annotate(f"{float(knob):g}", point, (3, 3), **style)

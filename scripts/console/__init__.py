@@ -9,6 +9,7 @@ Libraries are imported after the arguments are read, so that --help is fast.
 
 import argparse
 import csv
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 def main(arguments: list[str] | None = None) -> None:
     """Run a subcommand; a wrong file or column ends with a message and exit code 1."""
     given = parser().parse_args(arguments)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads take CPU time and save none
     try:
         given.run(given)
     except (ValueError, FileNotFoundError, PermissionError, IsADirectoryError) as error:

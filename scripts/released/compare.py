@@ -67,11 +67,10 @@ def _checks(parts: list[str], only: str) -> Iterator[tuple[str, Any]]:
     """Yield the generator functions (root, work) of each module, in their order there."""
     for part in parts:
         module = importlib.import_module(f"scripts.released.{part}")
-        for name, value in vars(module).items():
-            own = inspect.isgeneratorfunction(value) and value.__module__ == module.__name__
-            is_check = own and [*inspect.signature(value).parameters] == ["root", "work"]
-            if is_check and only in f"{part}.{name}":
-                yield part, value
+        for name, check in vars(module).items():
+            wanted = inspect.isgeneratorfunction(check) and only in f"{part}.{name}"
+            if wanted and [*inspect.signature(check).parameters] == ["root", "work"]:
+                yield part, check
 
 
 def line(part: str, quantity: str, ours: Any, theirs: Any) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from datasets.crops import View
 from datasets.io.arrays import read_npz
 from metrics import mesh_report, pa_mpjpe
 from metrics.errors import mean_distance
-from models.rotations import matrix_from_6d
-from models.smpl import SMPL
+from models.smpl import SMPL, matrix_from_6d
 from scripts.released.bodies.mmhuman import CONFIG, Body, mmhuman_clone
 from scripts.released.bodies.spin import matrices, read_image, rotvec, write_body
 from scripts.released.inputs import Quantities, official, rms, settings

@@ -24,8 +24,15 @@ from engine.benchmarks.bodies.metrics import BodyMetrics
 from engine.runs.run import composed
 from metrics import pa_mpjpe
 from models import released
-from models.rotations import matrix_from_6d
-from models.smpl import EVALUATED, JOINT_MAP, SELECTED, SMPL, project, read_body
+from models.smpl import (
+    EVALUATED,
+    JOINT_MAP,
+    SELECTED,
+    SMPL,
+    matrix_from_6d,
+    project,
+    read_body,
+)
 from scripts.released.clones import MISC, Clone, Empty
 from scripts.released.inputs import Network, Quantities, rms, task
 from synthetic.mini.bodies import write_bodies
