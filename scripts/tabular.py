@@ -29,9 +29,9 @@ def compare(cfg: DictConfig) -> None:
     from rich.console import Console
 
     from engine import RESULTS
-    from engine.benchmarks import tabular
+    from engine.benchmarks import tabular, tabular_summary
     from engine.runs import provenance
-    from engine.tables import plots
+    from engine.tables import pages, plots
     from engine.tables.table import show, write
 
     start, paths = time.perf_counter(), files(cfg)
@@ -40,13 +40,16 @@ def compare(cfg: DictConfig) -> None:
     meta = provenance.meta(time.perf_counter() - start)
     settings = {k: OmegaConf.to_container(cfg[k]) for k in ("trees", "network", "balanced")}
     table = {
-        **tabular.summary(found),
+        **tabular_summary.summary(found),
         "sets": found,
         "meta": {**meta, "rows": cfg.rows, "folds": cfg.folds, **settings},
     }
     for folder in (Path(cfg.outputs), *([RESULTS] if cfg.publish else [])):
         write(table, folder, "tabular")
-        plots.save(tabular.figures(found), folder / "figures", "tabular")
+        plots.save(tabular_summary.figures(found), folder / "figures", "tabular")
+    if cfg.publish:
+        for name, text in tabular_summary.pages(table).items():
+            pages.insert_everywhere(RESULTS, name, text)
     show(table, f"{len(found)} tables, errors in standard deviations of the labels")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.benchmarks import tabular_summary
 from engine.runs import records
 from engine.speed import timing
 from engine.tables import table as tables
@@ -112,14 +113,18 @@ def test_the_readme_is_two_screens():
 
 
 def test_tables_in_the_pages_are_those_of_the_files():
-    pages = [*PAGES, ROOT / "docs" / "speed.md"]
+    pages = [*PAGES, ROOT / "docs" / "speed.md", ROOT / "docs" / "tabular.md"]
+    derived = tabular_summary.pages(records.read(RESULTS / "tabular.json", ""))
     marks = [(page, re.findall(r"<!-- table (\w+) -->", page.read_text())) for page in pages]
     shown = [(page.read_text(), name) for page, names in marks for name in names]
-    assert {"summary", "synthetic", "speed"} <= {name for _, name in shown}
+    assert {"summary", "synthetic", "speed", *derived} <= {name for _, name in shown}
     for page, name in shown:
         inserted = page.split(f"<!-- table {name} -->\n")[1].split(f"<!-- end {name} -->")[0]
         if name == "summary":
             assert inserted == summary(), "python scripts/report.py publish=true"
+            continue
+        if name in derived:
+            assert inserted == derived[name], "python scripts/tabular.py publish=true"
             continue
         content = records.read(RESULTS / f"{name}.json", "")
         if name == "speed":

@@ -4,24 +4,19 @@ N: samples; M: methods; S: sets. `cfg` is configs/tabular.yaml.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
-from scipy.stats import gaussian_kde, rankdata, skew, spearmanr, wilcoxon
+from scipy.stats import gaussian_kde, skew
 
 from datasets.tabular import load
 from engine.processes.pool import side_by_side
-from engine.tables.plots import colour
-from engine.tables.table import cell
 from losses import BalancedRegressor, Gaussian, GaussianMixture, Rebalancer, diagnose
 from losses.boosting import objective
 from losses.diagnosis.leverage import FEWEST, leverage
@@ -29,10 +24,6 @@ from losses.reweight import label_weights
 from metrics import balanced_report
 
 METRICS = {"bmae": "bMAE", "brmse": "bRMSE", "sera": "SERA", "rmse": "RMSE"}
-PAIRS = {"Balanced (trees)": "L2 (trees)", "Balanced (network)": "L2 (network)"}
-PREDICTORS = ("skewness", "imbalance", "stretch", "foreseen_gain")  # known before balancing
-
-Sets = Mapping[str, Mapping[str, Any]]  # {set: result of run_set}
 
 
 def run_all(
@@ -170,73 +161,3 @@ def stratified_folds(labels: NDArray, folds: int, seed: int) -> NDArray[np.int64
     order = np.lexsort((rng.random(len(labels)), labels))
     shuffled = [rng.permutation(folds) for _ in range(0, len(labels), folds)]
     return np.concatenate(shuffled)[np.argsort(order)]
-
-
-def summary(sets: Sets) -> dict[str, Any]:
-    """Table of mean errors and mean ranks over the sets, with one value per fold in each cell, and
-    Wilcoxon tests of balanced against plain."""
-    methods = list(next(iter(sets.values()))["errors"])
-    rows: dict[str, dict[str, Any]] = {method: {} for method in methods}
-    means = {}
-    for metric, title in METRICS.items():
-        values = np.array([[s["errors"][m][metric] for m in methods] for s in sets.values()])
-        ranks = rankdata(values, axis=1)  # (S, M, folds)
-        for i, method in enumerate(methods):
-            rows[method][title] = cell(values[:, i].mean(0).tolist())
-            rows[method][f"rank by {title}"] = cell(ranks[:, i].mean(0).tolist())
-            means[method, title] = values[:, i].mean(1)  # (S,)
-    tests = {}
-    for ours, plain in PAIRS.items():
-        for title in METRICS.values():
-            a, b = means[ours, title], means[plain, title]
-            tests[f"{ours} against {plain}, {title}"] = {
-                "wins": int((a < b).sum()),
-                "losses": int((a > b).sum()),
-                "p": float(wilcoxon(a, b).pvalue) if (a != b).any() else None,  # pyright: ignore
-                "median_gain": float(np.median(1 - a / b)),
-            }
-    return {"rows": rows, "tests": tests, "foresight": foresight(gains(sets))}
-
-
-def gains(sets: Sets) -> pd.DataFrame:
-    """Predictors and relative reduction of bRMSE by balancing, for each set with a diagnosis."""
-    rows = {}
-    for name, found in sets.items():
-        if "foreseen_gain" in found:
-            brmse = {method: np.mean(of["brmse"]) for method, of in found["errors"].items()}
-            rows[name] = [abs(found["skewness"]), *(found[key] for key in PREDICTORS[1:])]
-            rows[name] += [1 - brmse[ours] / brmse[plain] for ours, plain in PAIRS.items()]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=[*PREDICTORS, *PAIRS])
-
-
-def foresight(gains: Any) -> dict[str, dict[str, float | None]]:
-    """Spearman correlation of the gain with each predictor, and its p-value.
-
-    None for fewer than three sets or constant values.
-    """
-    out: dict[str, dict[str, float | None]] = {ours: {} for ours in PAIRS}
-    for (ours, found), name in product(out.items(), PREDICTORS):
-        enough = len(gains) >= 3 and gains[name].nunique() > 1 and gains[ours].nunique() > 1
-        result: Any = spearmanr(gains[name], gains[ours]) if enough else (None, None)
-        found[name], found[f"{name}_p"] = (None if r is None else float(r) for r in result)
-    return out
-
-
-def figures(sets: Sets) -> dict[str, Figure]:
-    """Gain against the skewness of the labels, and against the gain predicted by `diagnose`."""
-    figure = Figure(figsize=(7.5, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    found: Any = gains(sets)
-    for name, shade in zip(PAIRS, (colour("GAI"), colour("BNI")), strict=True):
-        for ax, x in ((left, found["skewness"]), (right, 100 * found["foreseen_gain"])):
-            ax.scatter(x, 100 * found[name], s=12, color=shade, label=name, alpha=0.8)
-    for ax in (left, right):
-        ax.axhline(0, color="#999999", linewidth=0.8)
-        ax.margins(0.08)
-    left.set_xscale("symlog")
-    left.set_xticks(ticks := [0, 0.5, 1, 2, 5, 10, 20], [f"{tick:g}" for tick in ticks])
-    left.set(xlabel="|skewness| of the labels", ylabel="gain in bRMSE [%]")
-    left.set_xlim(-0.1, 1.2 * found["skewness"].max())
-    left.legend(fontsize=7)
-    right.set(xlabel="gain predicted by diagnose [%]")
-    return {"gain": figure}

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from datasets.tabular import load
-from engine.benchmarks import tabular
+from engine.benchmarks import tabular, tabular_summary
 
 TINY = OmegaConf.create(
     {
@@ -39,14 +39,17 @@ def folder(tmp_path: Path) -> Path:
 def test_tiny_run_gives_table_tests_and_figure(folder: Path):
     paths = sorted(folder.glob("*.csv"))
     found = {p.stem: tabular.run_set(p, TINY, lambda message: None) for p in paths}
-    table = tabular.summary(found)
+    table = tabular_summary.summary(found)
     assert set(table["rows"]) >= {"L2 (trees)", "DenseWeight (trees)", "Balanced (network)"}
     assert table["rows"]["L2 (trees)"]["bMAE"]["seeds"] == 2
     ranks = [cells["rank by RMSE"]["mean"] for cells in table["rows"].values()]
     assert sum(ranks) == pytest.approx(36)  # 1 + ... + 8 for any errors
-    assert all(0 <= test["p"] <= 1 for test in table["tests"].values())
+    assert all(0 <= test["p"] <= 1 for test in table["tests"])
     assert table["foresight"]["Balanced (trees)"]["skewness"] is None  # of two sets
-    assert list(tabular.figures(found)) == ["gain"]
+    tests, foreseen = (text.splitlines() for text in tabular_summary.pages(table).values())
+    assert len(tests) == 2 + 6 * 4
+    assert "| -, p = - |" in foreseen[2]  # no correlation of two sets
+    assert list(tabular_summary.figures(found)) == ["gain"]
     assert found["one"]["leverage"]["gain"] < 1
 
 
