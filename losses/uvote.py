@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from .batches import one_dimension, outputs_and_labels
@@ -31,7 +32,7 @@ class UVOTE(Likelihood):
     prior: the training labels' bins. powers: r of each head.
 
     Example:
-        >>> uvote = UVOTE(Bins.fit(train_ages, np.arange(-0.5, 122)))
+        >>> uvote = UVOTE.fit(train_ages, np.arange(-0.5, 122))
         >>> loss = BalancedLoss(uvote, Flat())  # pred (N, 4)
         >>> age = uvote.decode(pred)
     """
@@ -39,6 +40,17 @@ class UVOTE(Likelihood):
     def __init__(self, prior: Bins, powers: Sequence[float] = (0.0, 1.0)):
         super().__init__()
         self.prior, self.powers = prior, nn.Buffer(torch.tensor(powers), persistent=False)
+
+    @classmethod
+    def fit(
+        cls,
+        labels: ArrayLike,
+        edges: ArrayLike,
+        powers: Sequence[float] = (0.0, 1.0),
+        sample_weight: ArrayLike | None = None,
+    ) -> "UVOTE":
+        """Count the training labels between edges (K + 1,), as `Bins.fit` does."""
+        return cls(Bins.fit(labels, edges, sample_weight=sample_weight), powers)
 
     def width(self, dims: int) -> int:
         return one_dimension(2 * len(self.powers), dims)

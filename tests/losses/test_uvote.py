@@ -43,5 +43,7 @@ def test_the_most_certain_head_predicts():
     pred = torch.tensor([[1.0, 9.0, -2.0, 3.0], [1.0, 9.0, 0.5, 0.1]])
     assert uvote.decode(pred).tolist() == [[1.0], [9.0]]
     assert uvote.width(1) == 4
+    same = UVOTE.fit(LABELS, np.arange(-0.5, 5))
+    torch.testing.assert_close(same.weights(TARGET), uvote.weights(TARGET))
     with pytest.raises(ValueError, match=r"UVOTE expects pred \(N, 4\)"):
         BalancedLoss(uvote, Flat())(torch.zeros(3, 2), torch.zeros(3, 1))
