@@ -11,13 +11,15 @@ import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from datasets.io import store
 from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate, manifest, outside
 from datasets.io.images import LabelledImages
+
+if TYPE_CHECKING:
+    from datasets.io.store import Store
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
@@ -183,9 +185,11 @@ def image_files(csv: str | Path, root: str | Path, rows: Sequence[Row]) -> list[
     return locate(Path(root), paths, lambda i: f"{csv}, line {rows[i].line}", inside=True)
 
 
-def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> store.Store:
+def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> "Store":
     """Open a packed store, checked against this size, CSV and the image files that exist."""
-    packed = store.Store(path, csv_key(csv), size)
+    from datasets.io.store import Store
+
+    packed = Store(path, csv_key(csv), size)
     packed.check_sources([f"{root}/{row.path}" for row in read_csv(csv, root)])
     return packed
 
@@ -198,8 +202,10 @@ def pack(
     progress: Progress = iter,
     log: Callable[[str], None] = print,
     max_pixels: int = MAX_PIXELS,
-) -> store.Store:
+) -> "Store":
     """Pack the images of all splits of a CSV at S px; an interrupted run resumes."""
+    from datasets.io import store
+
     files = image_files(csv, root, read_csv(csv, root))
     return store.write(path, files, csv_key(csv), size, progress, log, max_pixels)
 

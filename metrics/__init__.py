@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from .balanced import balanced_report, balanced_scorer
 from .errors import mean_distance, pa_mpjpe
-from .predictions import evaluate_csv
 from .report import age_report, depth_report, mesh_report
 from .similarity import similarity_report
 
 if TYPE_CHECKING:
     from .classes import AgeMetrics, BalancedMetrics, DepthMetrics, MeshMetrics, SimilarityMetrics
+    from .predictions import evaluate_csv
 
 __all__ = [
     "AgeMetrics",
@@ -38,8 +38,9 @@ if not TYPE_CHECKING:  # a type checker reports unknown names
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = ".predictions" if name == "evaluate_csv" else ".classes"
         try:
-            return getattr(import_module(".classes", __name__), name)
+            return getattr(import_module(module, __name__), name)
         except ModuleNotFoundError as error:
             if error.name != "torchmetrics":
                 raise

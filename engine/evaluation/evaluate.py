@@ -21,7 +21,6 @@ from engine.training import build
 from engine.training.batches import evaluation_loader
 from engine.training.divergence import LOWER
 from engine.training.log import print_message
-from engine.training.protocol import errors
 from metrics.report import bootstrap_weights
 from models.released import load
 
@@ -85,6 +84,8 @@ def write_results(loop: "Loop") -> None:
         how = loop.metrics, keep, resampled and split == "test"
         report, found = evaluate(loop.fabric, loop.task, loader, *how)
         if split == "test" and loop.removed:
+            from engine.training.protocol import errors
+
             report |= errors(found["pred"], found["target"], loop.removed)
         reports |= {f"{split}/{key}": value for key, value in report.items()}
         predicted |= {f"{split}_{name}": array for name, array in found.items()}

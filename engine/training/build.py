@@ -21,7 +21,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from engine.cli import targets
 from engine.runs import checkpoint
-from engine.training.protocol import Kept, removed_ranges
 from losses.likelihoods import Likelihood
 from models.regressor import mlp_head
 from models.released import state_dict as released_state
@@ -32,6 +31,8 @@ def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
     made = targets.make(cfg.dataset, cfg.get("trust"), split=split, **changes)
     if not cfg.get("protocol") or split == "test" or not len(made):
         return made
+    from engine.training.protocol import Kept, removed_ranges
+
     train = made if split == "train" else targets.make(cfg.dataset, cfg.get("trust"), split="train")
     if hasattr(train, "label_counts"):
         raise ValueError("A protocol needs one label per sample, not maps; leave out `protocol`.")
