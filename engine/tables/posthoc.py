@@ -71,6 +71,12 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
             write_npz(own / runs.PREDICTIONS, {**stored, "test_pred": pred.numpy()})
     samples = torch.cat(found)
     report = {f"test/{name}": float(value) for name, value in metrics.compute().items()}
+    if stored and cfg.get("protocol"):
+        from engine.training.protocol import errors
+
+        pred = rebalancer(stored["test_pred"])
+        gone = errors(pred, stored["test_target"], build.dataset(cfg, "train").ranges)
+        report |= {f"test/{name}": value for name, value in gone.items()}
     replicates = metrics.resample(samples, bootstrap_weights(len(samples), cfg.log.replicates))
     write_npz(own / runs.REPLICATES, {name: value.numpy() for name, value in replicates.items()})
     with atomic_write(own / "config.yaml") as file:
@@ -92,7 +98,7 @@ def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, 
     map of poses that `stretch` describes, the stored predictions, if any, and its prior."""
     cfg: Any = runs.read_config(folder, trust)
     train = build.dataset(cfg, "train")
-    metrics = targets.make(cfg.metrics, trust, train_labels=train.labels)
+    metrics = build.metrics(cfg, train)
     path = folder / runs.PREDICTIONS
     stored = read_npz(path, advice=runs.AGAIN) if path.is_file() else {}
     if "stretch" in settings:

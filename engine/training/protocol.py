@@ -48,6 +48,8 @@ class Kept(Dataset):
     """
 
     def __init__(self, dataset: Any, ranges: Sequence[Range], all_labels: NDArray):
+        if not inside(all_labels, ranges).any():
+            raise ValueError(f"The protocol removes no training label: {list(ranges)}.")
         self.dataset, self.ranges, self.all_labels = dataset, list(ranges), all_labels
         self.rows = np.flatnonzero(~inside(dataset.labels, ranges))
         if len(self.rows) < 2:

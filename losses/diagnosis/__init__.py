@@ -163,7 +163,9 @@ def diagnose(
     if np.ptp(y) == 0:
         raise ValueError(f"all {len(y)} labels are {y[0]:g}: there is nothing to balance")
     found = None
-    if target is not None and residuals is not None:
+    if target is not None:
+        if residuals is None:
+            raise ValueError("target needs predictions: diagnose(labels, pred, target)")
         held_out_pred, held_out_target = numbers(residuals, "pred"), numbers(target, "target")
         found = leverage(y, held_out_pred, held_out_target)
         residuals = held_out_target - held_out_pred

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
 
 REPLICATES = 400
-STRETCHES = np.concatenate([np.linspace(0.5, 1, 11), np.linspace(1.05, 3, 40)])
 FEWEST = 20  # held-out samples
 Map = Callable[[NDArray], NDArray]
 
@@ -51,19 +51,25 @@ class Leverage:
         return "\n".join(lines)
 
 
-def leverage(labels: NDArray, pred: NDArray, target: NDArray) -> Leverage:
+def leverage(labels: ArrayLike, pred: ArrayLike, target: ArrayLike) -> Leverage:
     """Return how much a map of held-out predictions can gain.
 
     labels: (L,) or (L, D) of the training set. pred, target: (N,) or (N, D), held out.
     """
     from ..posthoc import Rebalancer  # imported late: it takes seconds
     from ..posthoc.fitting import ranges
+    from ..posthoc.labels import as_array
 
+    labels, pred, target = (as_array(values) for values in (labels, pred, target))
+    if not all(np.isfinite(values).all() for values in (labels, pred, target)):
+        raise ValueError("expected finite labels, predictions and targets; some are NaN")
     if pred.shape != target.shape or len(pred) < FEWEST:
         raise ValueError(
             f"expected at least {FEWEST} held-out predictions and labels of one shape, got "
             f"{pred.shape} and {target.shape}"
         )
+    if (pred == target).all():
+        raise ValueError("the predictions equal the labels: there is nothing to gain")
     half = np.random.default_rng(0).permutation(len(pred)) % 2 == 0
     one = pred.ndim == 1
     found = {"best": np.empty_like(pred), "theorem": np.empty_like(pred)}
@@ -105,7 +111,10 @@ def _stretch(labels: NDArray, pred: NDArray, target: NDArray) -> Map:
     def error(factor: float) -> float:
         return float(weight @ _size(center + factor * (pred - center) - target))
 
-    best = min(STRETCHES, key=error)
+    guess = weight @ ((pred - center) * (target - center)).sum(1)  # least squares
+    guess /= max(weight @ np.square(pred - center).sum(1), 1e-300)
+    ends, options = (0, 3 * max(guess, 1)), {"xatol": 1e-10}
+    best = minimize_scalar(error, bounds=ends, method="bounded", options=options).x  # convex
     return lambda x: center + best * (x - center)
 
 

@@ -3,10 +3,11 @@
 N: samples; D: label dimensions.
 """
 
+import numbers
+import warnings
 from typing import Any, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.linear_model import LinearRegression
@@ -20,12 +21,12 @@ from sklearn.utils import (
 from sklearn.utils.validation import (
     _check_sample_weight,  # pyright: ignore[reportPrivateImportUsage]
     check_is_fitted,
+    has_fit_parameter,
     validate_data,
 )
 
 from ..posthoc import Rebalancer
-from ..posthoc.labels import atoms_of
-from ..priors import Bins
+from ..posthoc.labels import as_prior
 
 
 class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -77,32 +78,37 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         given: Any = {"dtype": "float64", "input_name": "y", "estimator": self}
         y = check_array(y, ensure_2d=False, ensure_min_samples=2, **given)
         X, y = indexable(X, y)
-        weight, params = np.ones(len(y)), {}
+        weight, params, cv = np.ones(len(y)), {}, self.cv
         if sample_weight is not None:
             weight = _check_sample_weight(
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
-            kept = np.flatnonzero(weight > 0)
-            X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
-            params = {"sample_weight": weight}
+            if cv is None or isinstance(cv, numbers.Integral):  # else its indices are of all rows
+                kept = np.flatnonzero(weight > 0)
+                X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
+            if has_fit_parameter(self._plain(), "sample_weight"):
+                params = {"sample_weight": weight}
+            else:
+                name = type(self._plain()).__name__
+                warnings.warn(
+                    f"{name}.fit takes no sample_weight; the weights are used for balancing only.",
+                    stacklevel=2,
+                )
         self.estimator_ = self._plain().fit(X, y, **params)
-        cv = self.cv
-        if isinstance(cv, int):
-            cv = KFold(min(cv, len(y)), shuffle=True, random_state=self.random_state)
+        if isinstance(cv, numbers.Integral):
+            cv = KFold(min(int(cv), len(y)), shuffle=True, random_state=self.random_state)
         pred: Any = cross_val_predict(self._plain(), X, y, cv=cv, params=params)
         columns = zip(np.reshape(pred, (len(y), -1)).T, np.reshape(y, (len(y), -1)).T, strict=True)
-        self.rebalancers_ = [self._rebalancer(p, t, weight, bool(params)) for p, t in columns]
+        self.rebalancers_ = [self._rebalancer(p, t, weight) for p, t in columns]
         self.sigma_ = np.array([float(r.sigma) for r in self.rebalancers_])
         return self
 
-    def _rebalancer(self, pred: NDArray, y: NDArray, weight: NDArray, weighted: bool) -> Rebalancer:
+    def _rebalancer(self, pred: NDArray, y: NDArray, weight: NDArray) -> Rebalancer:
         if np.ptp(y) == 0:  # nothing to balance
             return Rebalancer(y, sigma=0.0)
-        centers, counts = map(torch.from_numpy, atoms_of(y, weight))
-        prior = Bins(centers, counts) if weighted else y
         names = ("power", "strength", "likelihood", "point", "method", "criterion")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return Rebalancer(prior, **settings).fit(pred, y, sample_weight=weight)
+        return Rebalancer(as_prior(y, weight), **settings).fit(pred, y, sample_weight=weight)
 
     def predict(self, X: Any, **dials: float) -> NDArray[np.float64]:
         """Return (N,) or (N, D); dials: strength, power or sigma, instead of the fitted ones."""

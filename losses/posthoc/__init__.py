@@ -18,10 +18,12 @@ from ..batches import is_readable
 from ..categorical import Categorical, Histogram
 from ..mixture import GaussianMixture
 from ..priors import Flat
-from . import fitting, inverse
+from . import checks, fitting, inverse
 from .fitting import Criterion, Method
 from .inverse import ANYWHERE, NODES, Curve, Ends, Point
-from .labels import as_array, as_prior, central, divided, label_range, log_frequencies, tempered
+from .labels import PRIORS, as_array, as_prior, divided, log_frequencies, range_of, tempered
+
+DIALS = ("power", "strength", "bound", "point", "kind", "method", "criterion")
 
 
 class Rebalancer(nn.Module):
@@ -42,8 +44,8 @@ class Rebalancer(nn.Module):
     criterion: of `fit`: "nll" (maximum likelihood under Theorem 1), "bmae" or "brmse".
     bound: results are clipped to the range of the training labels, because T^-1 diverges outside
         of T's range. With a number, results that leave the range by more raise an error instead.
-        A mixture has a range after `fit`: of the training labels, or else of the held-out ones
-        and the middle 99.8% of the mixture, if it has one dimension.
+        A mixture takes the range of train_labels, or else, in one dimension, of the held-out
+        labels and its middle 99.8%.
 
     Example:
         >>> balance = Rebalancer(train_labels).fit(val_pred, val_target)
@@ -68,9 +70,8 @@ class Rebalancer(nn.Module):
         self.logits = None if isinstance(likelihood, str) else likelihood
         self.kind = likelihood if isinstance(likelihood, str) else "gaussian"
         self.point: Any = point or ("median" if self.kind == "laplace" else "mean")
-        self.method: Method = method
-        self.criterion: Criterion = criterion
-        self.power, self.strength, self.bound = power, strength, bound
+        self.method, self.criterion, self.bound = method, criterion, bound
+        self.power, self.strength = power, strength
         self.given = sigma is not None
         self.active: bool | None = None  # None: no sigma yet; False: predictions stay as they are
         value = torch.as_tensor(math.nan if sigma is None else sigma, dtype=torch.float64)
@@ -79,7 +80,7 @@ class Rebalancer(nn.Module):
         empty: Any = (nn.Buffer(value.new_empty(0)) for _ in range(5))
         self.x, self.m, self.isotonic_x, self.isotonic_m, self.log_p = empty
         self.ends = nn.Buffer(torch.tensor(ANYWHERE, dtype=torch.float64))
-        fitting.check_settings(self)
+        checks.check_settings(self)
         self.prior: Any = None
         if prior is not None:
             self._set_prior(prior)
@@ -89,6 +90,11 @@ class Rebalancer(nn.Module):
     @property
     def dims(self) -> int:
         return self.prior.means.shape[-1] if isinstance(self.prior, GaussianMixture) else 1
+
+    @property
+    def dialled(self) -> bool:
+        """Whether Theorem 1 changes predictions, if sigma is not 0."""
+        return self.strength > 0 and self.power > 0 and not isinstance(self.prior, Flat)
 
     def fit(
         self,
@@ -111,14 +117,12 @@ class Rebalancer(nn.Module):
             self._set_prior(labels)
         if self.logits is not None or isinstance(self.prior, Flat):
             return self
+        checks.check_labels(self, labels)
         x, y = (a[:, None] if a.ndim == 1 else a for a in (x, y))
         weight = np.ones(len(y)) if sample_weight is None else as_array(sample_weight)
-        helps = fitting.can_help(self, x, y)
-        if labels is None and self.dims == 1 and isinstance(self.prior, GaussianMixture):
-            labels = np.append(y, central(self.prior))
-        if labels is not None:
-            ends = torch.from_numpy(np.stack([labels.min(0), labels.max(0)]))
-            self.ends = ends.reshape(2, -1).squeeze(1)
+        helps = checks.can_help(self, x, y)
+        if labels is not None or (self.dims == 1 and isinstance(self.prior, GaussianMixture)):
+            self.ends = range_of(self.prior, labels, held_out=y)
         if helps:
             fitting.fit_curves(self, x, y, weight)
         else:
@@ -129,57 +133,41 @@ class Rebalancer(nn.Module):
     def forward(self, pred: Any, sigma: Any = None) -> Any:
         """Return balanced predictions; for a Histogram or a Categorical, logits (N, K) -> (N,)."""
         if not isinstance(pred, Tensor):
-            values = np.asarray(pred)
-            values = values if values.dtype.kind == "f" else values.astype(np.float64)
-            return self.forward(torch.tensor(values, device=self.sigma.device), sigma).cpu().numpy()
+            kind = np.asarray(pred).dtype
+            values = torch.tensor(np.asarray(pred, kind if kind.kind == "f" else np.float64))
+            return self.forward(values.to(self.sigma.device), sigma).cpu().numpy()
         if self.logits is not None:
             return divided(self.logits, pred, self.strength * self.power * self.log_p)
-        if self.active is None:
-            raise RuntimeError("Rebalancer has no sigma yet; call fit, or give sigma and a prior.")
         dtype = pred.dtype if pred.is_floating_point() else torch.float32
         values, readable = pred.to(self.sigma.dtype), is_readable(pred)
-        if readable and not values.isfinite().all():
-            raise ValueError("Predictions must be finite; some are NaN or infinite.")
-        if not self.active:
+        checks.check_call(self, values, sigma)
+        if not (self.active if sigma is None else self.dialled) or (readable and not pred.numel()):
             return pred.to(dtype, copy=True)
         if sigma is not None or self.dims > 1:
             return self._solved(values, sigma).to(dtype)
         x, m, inside = self.x, self.m, values.clamp(self.x[0], self.x[-1])
-        if self.bound is not None and readable:
-            self._refuse((inside != values).any())
+        if self.bound is not None and readable and self.method == "theorem":
+            checks.refuse(self, (inside != values).any())
         if readable and not values.requires_grad:  # the same, faster
             return torch.from_numpy(np.asarray(np.interp(values, x, m))).to(dtype)
         k = torch.searchsorted(x, inside.detach().contiguous()).clamp(1, len(x) - 1)
         slope = (m[1:] - m[:-1]) / (x[1:] - x[:-1])
         return (m[k - 1] + (inside - x[k - 1]) * slope[k - 1]).to(dtype)
 
-    def _refuse(self, outside: Any) -> None:
-        if outside:
-            raise ValueError(
-                f"Some balanced predictions leave the label range by more than bound={self.bound}. "
-                "Use a smaller sigma or strength, a larger bound, or bound=None, which clips."
-            )
-
     def _solved(self, values: Tensor, sigma: Any) -> Tensor:
         """Newton's method, for several dimensions or one sigma per sample."""
-        if self.point == "median" or self.kind != "gaussian":
-            raise ValueError(
-                "One sigma per sample, and labels of several dimensions, need "
-                f"likelihood='gaussian' and point='mean', got {self.kind!r} and {self.point!r}."
-            )
         rows = values.reshape(-1, 1) if self.dims == 1 else values
-        if rows.ndim != 2 or rows.shape[-1] != self.dims:
-            raise ValueError(f"Expected pred (N, {self.dims}), got {tuple(values.shape)}.")
         noise = self.sigma if sigma is None else torch.as_tensor(sigma).to(rows)
         if sigma is not None and (self.dims == 1 or noise.ndim < 2):
             noise = noise.reshape(-1, 1)
-        if noise.ndim == 2 and len(noise) not in (1, len(rows)):
-            raise ValueError(f"Expected one sigma per sample ({len(rows)}), got {len(noise)}.")
+        checks.check_rows(self, rows, noise)
         ends = self._range() if self.dims == 1 else ANYWHERE
-        m = inverse.solve(tempered(self.prior, self.power), noise, self.strength, rows, ends)
+        wide, prior = torch.where(noise > 0, noise, 1.0), tempered(self.prior, self.power)
+        m = inverse.solve(prior, wide, self.strength, rows, ends)
+        m = torch.where(noise > 0, m, rows)
         limited = m.clamp(*self.ends)
         if self.bound is not None and is_readable(m):
-            self._refuse(((m - limited).abs() > self.bound).any())
+            checks.refuse(self, ((m - limited).abs() > self.bound).any())
             limited = m
         return limited.reshape(values.shape)
 
@@ -187,14 +175,14 @@ class Rebalancer(nn.Module):
         """Return a copy with another `strength`, `power` or `sigma`."""
         if unknown := dials.keys() - {"strength", "power", "sigma"}:
             raise TypeError(f"Unknown dials {unknown}; choose from strength, power, sigma.")
-        if "power" in dials and self.method != "theorem":
-            raise ValueError("power is set before an isotonic fit; use strength.")
+        if self.method != "theorem" and dials.keys() & {"power", "sigma"}:
+            raise ValueError("power and sigma are set before an isotonic fit; use strength.")
         other = copy.deepcopy(self)
         if "sigma" in dials:
             dials["sigma"] = torch.as_tensor(dials["sigma"]).to(self.sigma)
         for name, value in dials.items():
             setattr(other, name, value)
-        fitting.check_settings(other)
+        checks.check_settings(other)
         other._tabulate()
         return other
 
@@ -214,8 +202,9 @@ class Rebalancer(nn.Module):
         self.prior = given if self.logits is not None else as_prior(given)
         if self.logits is not None:
             self.log_p = log_frequencies(self.logits, given)
-        elif self.dims == 1 and not isinstance(self.prior, Flat):
-            self.ends = label_range(self.prior)[:, 0]
+        else:
+            labels = as_array(given) if self.prior is not given and self.dims > 1 else None
+            self.ends = range_of(self.prior, labels)
 
     def _range(self) -> Ends:
         low, high = self.ends.tolist()
@@ -223,6 +212,7 @@ class Rebalancer(nn.Module):
 
     def _tabulate(self) -> None:
         """Tabulate the curve: Theorem 1's and the isotonic one, mixed by `share`."""
+        checks.check_sigma(self)
         self._activate()
         self.x = self.m = self.sigma.new_empty(0)
         if self.active and self.dims == 1 and self.logits is None:
@@ -230,13 +220,29 @@ class Rebalancer(nn.Module):
 
     def _activate(self) -> None:
         """Set `active` now, because a compiler cannot read buffers."""
-        idle, share = isinstance(self.prior, Flat) or not self.sigma.any(), float(self.share)
+        idle, share = not self.dialled or not self.sigma.any(), float(self.share)
         self.active = not (self.strength == 0 or (idle and share == 0))
         if self.active and share == 0 and self.sigma.isnan().any():
             self.active = None
 
+    def get_extra_state(self) -> dict[str, Any]:
+        """The dials, and the kind of the prior."""
+        about = {"prior": type(self.prior).__name__, "count": getattr(self.prior, "count", None)}
+        return {name: getattr(self, name) for name in DIALS} | about
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """`_load_from_state_dict` reads it first."""
+
     def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
-        """Buffers take the size of the state's."""
+        """Take over the dials and, if this has none, the prior. Buffers take the state's size."""
+        about = state_dict.get(f"{prefix}_extra_state", {})
+        for name in about.keys() & set(DIALS):
+            setattr(self, name, about[name])
+        if self.prior is None and self.logits is None and about.get("prior") in PRIORS:
+            start = f"{prefix}prior."
+            found = {k.removeprefix(start): v for k, v in state_dict.items() if k.startswith(start)}
+            self.prior = PRIORS[about["prior"]](**found)
+            self.prior.count = about["count"]
         for name in self._buffers:
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))

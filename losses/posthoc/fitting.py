@@ -12,16 +12,17 @@ N: held-out samples.
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from ..mixture import GaussianMixture
 from ..priors import Bins
-from .inverse import NOISE, Curve, Point, noise, solve
-from .labels import atoms_of, label_range
+from .inverse import Curve, noise, solve
+from .labels import atoms_of, on_a_scale
 
 if TYPE_CHECKING:
     from . import Rebalancer
@@ -35,16 +36,15 @@ COARSE = 256  # nodes of the curve while sigma is chosen
 SIGMAS = np.geomspace(0.02, 5, 25)  # tried, in standard deviations of the labels
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # tried: of the isotonic curve in a blend
 FOLDS = 5
-FEWEST = 30  # held-out samples
 MOST_SAMPLES, MOST_ROWS = 20_000, 1000  # held-out samples that are used, of D = 1 and of D > 1
 
 
 def ranges(labels: NDArray) -> NDArray:
     """(N,) labels -> (N,) numbers of the ranges that count equally in a balanced metric: one for
-    each value of labels that repeat (such as ages), else equally wide ones.
+    each label of a scale (such as ages), else equally wide ones.
     """
     values, place = np.unique(labels, return_inverse=True)
-    if len(values) <= max(len(labels) / 2, RANGES):
+    if on_a_scale(labels):
         return place
     edges = np.linspace(values[0], values[-1], RANGES + 1)
     return np.searchsorted(edges[1:-1], labels, side="right")
@@ -81,9 +81,9 @@ def fit_curves(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> None
     r.share = torch.tensor(share, dtype=torch.float64)
 
 
-def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArray) -> float:
-    """Return the best sigma for held-out pred, target (n, D); 0, if a balanced metric prefers the
-    plain predictions.
+def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArray) -> Any:
+    """Return the best sigma for held-out pred, target (n, D): one number, or (D,) if the noise of
+    the dimensions differs; 0, if a balanced metric prefers the plain predictions.
     """
     y, metric = torch.from_numpy(target), r.criterion != "nll"
     one = target.shape[1] == 1
@@ -94,11 +94,7 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
         columns = zip(m.T, target.T, strict=True)
         return sum(score(r.criterion, a, b, weight) for a, b in columns)
 
-    def loss(log_sigma: float) -> float:
-        sigma = scale * float(np.exp(log_sigma))
-        m = inverse(r, sigma, metric)(pred)
-        if metric:
-            return balanced(m)
+    def nll(m: NDArray, sigma: Any) -> float:
         likelihood, found = noise(r.kind, sigma), torch.from_numpy(m)
         if one:  # a smooth function of one number
             grid = torch.linspace(m.min(), m.max(), COARSE, dtype=torch.float64)[:, None]
@@ -109,23 +105,47 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
             evidence = likelihood.log_evidence_atoms(found, y, log_weights).numpy()
         return float(np.average(evidence - likelihood.log_prob(y, found).numpy(), weights=weight))
 
-    tried = np.log(SIGMAS if one else SIGMAS[::3])
-    losses = [loss(s) for s in tried]
+    def loss(log_sigma: float, shape: Any, metric: bool) -> float:
+        sigma = scale * float(np.exp(log_sigma)) * shape
+        m = inverse(r, sigma, metric and r.dialled)(pred)
+        return balanced(m) if metric else nll(m, sigma)
+
+    tried, shape = np.log(SIGMAS if one else SIGMAS[::3]), 1.0
+    if not one:
+        shapes = shape, relative_noise(r, pred, target, weight)
+        least = [min(loss(s, shape, metric=False) for s in tried) for shape in shapes]
+        better = least[0] - least[1] > target.shape[1] / len(target)  # than chance, by AIC
+        shape = shapes[int(better)]
+    losses = [loss(s, shape, metric) for s in tried]
     best = int(np.argmin(losses))
     near = tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)]
-    found = minimize_scalar(loss, bounds=near, method="bounded", options={"xatol": 1e-3})
+    options = {"bounds": near, "method": "bounded", "options": {"xatol": 1e-3}}
+    found = minimize_scalar(loss, args=(shape, metric), **options)
     log_sigma, least = min((found.x, found.fun), (tried[best], losses[best]), key=lambda p: p[1])
-    return 0.0 if metric and balanced(pred) <= least else scale * float(np.exp(log_sigma))
+    if metric and r.dialled and balanced(pred) <= least:
+        return 0.0
+    return scale * float(np.exp(log_sigma)) * shape
 
 
-def inverse(r: "Rebalancer", sigma: float, dialled: bool = True) -> Map:
+def relative_noise(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArray) -> NDArray:
+    """(D,) noise of each dimension on its own, divided by its mean."""
+    found = []
+    for d, (x, y) in enumerate(zip(pred.T, target.T, strict=True)):
+        prior = r.prior.weights, r.prior.means[:, [d]], r.prior.covariances[:, [d]][:, :, [d]]
+        with warnings.catch_warnings(action="ignore"):  # that balancing cannot help
+            own = type(r)(GaussianMixture(*prior)).fit(x, y, sample_weight=weight)
+        found.append(max(float(own.sigma), 1e-3 * float(y.std())))
+    return np.array(found) / np.mean(found)
+
+
+def inverse(r: "Rebalancer", sigma: Any, dialled: bool = True) -> Map:
     """Return T^-1 for held-out predictions (n, D), or (n,), while sigma is chosen."""
-    if sigma == 0:
+    if not np.any(sigma):
         return np.copy
     if r.dims == 1:
         x, m = (t.numpy() for t in r.curve(sigma, COARSE, not dialled))
         return lambda pred: np.interp(pred, x, m)
-    value = torch.tensor(sigma, dtype=torch.float64)
+    value = torch.as_tensor(sigma, dtype=torch.float64)
     strength = r.strength if dialled else 1.0
     return lambda pred: solve(r.prior, value, strength, torch.from_numpy(pred)).numpy()
 
@@ -171,68 +191,3 @@ def joined(r: "Rebalancer") -> Curve:
     found = r.strength * found + (1 - r.strength) * nodes
     other = nodes if theorem is None else torch.from_numpy(np.interp(nodes, *theorem))
     return nodes, share * found + (1 - share) * other
-
-
-def check_settings(r: "Rebalancer") -> None:
-    for name, value, known in (
-        ("likelihood", r.kind, tuple(NOISE)),
-        ("point", r.point, Point.__args__),
-        ("method", r.method, Method.__args__),
-        ("criterion", r.criterion, Criterion.__args__),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}.")
-    for name, value in (("strength", r.strength), ("power", r.power)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must be between 0 and 1, got {value}.")
-    if r.bound is not None and not r.bound >= 0:
-        raise ValueError(f"bound must be None or a number >= 0, got {r.bound}.")
-    if (r.sigma < 0).any() or r.sigma.isinf().any() or r.sigma.ndim > 1:
-        raise ValueError(f"sigma must be a number >= 0, or one per dimension, got {r.sigma}.")
-
-
-def can_help(r: "Rebalancer", pred: NDArray, target: NDArray) -> bool:
-    """Raise for held-out data (N, D) that is wrong; warn if balancing cannot help."""
-    if pred.shape != target.shape or pred.ndim != 2 or len(pred) < 2:
-        raise ValueError(
-            "Expected pred and target of one shape (N,) or (N, D) with N >= 2, got "
-            f"{pred.shape} and {target.shape}."
-        )
-    if r.dims != target.shape[1]:
-        raise ValueError(
-            f"The prior has {r.dims} dimensions, the labels have {target.shape[1]}; give a "
-            "GaussianMixture of as many dimensions, or one Rebalancer per dimension."
-        )
-    for name, values in (("pred", pred), ("target", target)):
-        if bad := int((~np.isfinite(values).all(-1)).sum()):
-            raise ValueError(f"{name} must be finite; {bad} of {len(values)} samples are not.")
-    low, high = label_range(r.prior).cpu().numpy()
-    gaps = r.prior.centers.sort().values.diff() if isinstance(r.prior, Bins) else torch.zeros(1)
-    margin = float(gaps.max()) / 2
-    outside = ((target < low - margin) | (target > high + margin)).any(-1).mean()
-    if outside > 0.5:
-        raise ValueError(
-            f"{outside:.0%} of the held-out labels lie outside the prior's. Give the prior of the "
-            "same labels, in the same unit."
-        )
-    if outside > 0.05:
-        warnings.warn(
-            f"{outside:.0%} of the held-out labels lie outside the prior's range; predictions are "
-            "clipped to it. Fit the prior on all training labels.",
-            stacklevel=3,
-        )
-    if len(pred) < FEWEST:
-        warnings.warn(
-            f"{len(pred)} held-out samples are few to choose the balancing from; use at least "
-            f"{FEWEST}, or give sigma.",
-            stacklevel=3,
-        )
-    if (np.ptp(pred, axis=0) == 0).all():
-        reason = "All held-out predictions are equal, so that they do not tell labels apart."
-    elif not ((pred - pred.mean(0)) * (target - target.mean(0))).sum() > 0:
-        reason = "The held-out predictions do not increase with the labels."
-    else:
-        return True
-    message = f"{reason} Balancing cannot help; predictions are left as they are."
-    warnings.warn(message, stacklevel=3)
-    return False

@@ -29,7 +29,7 @@ from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
 from ..robust import Huber, Laplace
-from .labels import atoms
+from .labels import atoms, cell_edges, cells, spaced
 
 NOISE: dict[str, type[Location]] = {"gaussian": Gaussian, "laplace": Laplace, "huber": Huber}
 Point = Literal["mean", "median"]
@@ -37,8 +37,12 @@ Ends = tuple[float, float]
 Curve = tuple[Tensor, Tensor]  # plain and balanced predictions (G,), both increasing
 ANYWHERE: Ends = (-math.inf, math.inf)
 NODES = 4096  # of a curve
-STEPS, HALVINGS = 60, 30  # of Newton's method and of its line search
+STEPS, FIXED = 400, 25  # of Newton's method with line search; where nothing can be read
 TOLERANCE = 1e-12  # of T(m) - x, in units of the largest |x|
+NOTHING = (
+    "All labels of the prior lie at {low:g}: there is nothing to balance. Give the labels of the "
+    "training set."
+)
 CHUNK = 256  # samples or nodes at a time
 
 
@@ -67,9 +71,7 @@ def plain(prior: Prior, likelihood: Location, point: Point, m: Tensor) -> Tensor
 
 def _median(mass: Tensor, labels: Tensor) -> Tensor:
     """The atoms stand for the cells around them, in which the mass is even."""
-    middle = (labels[1:] + labels[:-1]) / 2
-    edges = torch.cat([2 * labels[:1] - middle[:1], middle, 2 * labels[-1:] - middle[-1:]])
-    above = mass.cumsum(-1)
+    edges, above = cell_edges(labels), mass.cumsum(-1)
     k = (above < 0.5).sum(-1, keepdim=True).clamp(max=len(labels) - 1)
     inside = mass.gather(-1, k)
     part = ((0.5 - (above.gather(-1, k) - inside)) / inside).clamp(0, 1)
@@ -82,14 +84,15 @@ def curve(
     """Tabulate T between the ends."""
     low, high = ends
     m = torch.linspace(low, high, nodes, dtype=torch.float64)
+    if not isinstance(prior, Flat):
+        labels, weights = atoms(prior, math.inf) if isinstance(prior, Bins) else cells(prior)
+        own = labels.cpu().numpy(), weights.cpu().numpy()
+        m = torch.from_numpy(spaced(*own, ends, nodes, nodes // 4))
     x = (1 - strength) * m + strength * plain(prior, likelihood, point, m)
     x = x.cummax(0).values
     rising = torch.cat([x.diff() > 1e-14 * max(abs(low), abs(high), 1e-300), torch.tensor([True])])
     if rising.sum() < 2:
-        raise ValueError(
-            f"All labels of the prior lie at {low:g}: there is nothing to balance. Give the "
-            "labels of the training set."
-        )
+        raise ValueError(NOTHING.format(low=low))
     return x[rising], m[rising]
 
 
@@ -132,7 +135,7 @@ def solve(prior: Prior, sigma: Tensor, strength: float, x: Tensor, ends: Ends = 
     """Solve (1 - strength) m + strength T(m) = x (N, D) for m within the ends, by Newton's method
     with line search; differentiable in x. sigma: (), (D,) or, one per sample, (N, 1) or (N, D).
     """
-    if len(x) > CHUNK:
+    if len(x) > CHUNK and is_readable(x):
         own = sigma.split(CHUNK) if sigma.ndim == 2 and len(sigma) > 1 else repeat(sigma)
         parts = zip(own, x.split(CHUNK), strict=False)
         return torch.cat([solve(prior, s, strength, part, ends) for s, part in parts])
@@ -153,26 +156,25 @@ def solve(prior: Prior, sigma: Tensor, strength: float, x: Tensor, ends: Ends = 
         value = ((m - x).square() / var).sum(-1) / 2 + strength * log_q
         return value, rest, move.nan_to_num(0.0, 0.0, 0.0)
 
-    # Without values to read (torch.compile, torch.export, a GPU) the loops have fixed lengths.
+    # Without values to read (torch.compile, torch.export, a GPU) the loop has a fixed length.
     readable = is_readable(x)
-    steps, halvings = (STEPS, HALVINGS) if readable else (STEPS // 6, 2)
     with torch.no_grad():
         m = x.clamp(*ends)
-        value, _, move = step(m)
-        for _ in range(steps):
-            share = torch.ones_like(value)
-            trial, found = m, (value, value, move)
-            for _ in range(halvings):
-                trial = (m + share[:, None] * move).clamp(*ends)
-                found = step(trial)
-                worse = found[0] > value + 1e-9 * (1 + value.abs())  # rounding, near the minimum
-                if readable and not worse.any():
-                    break
-                share = torch.where(worse, share / 2, share)
-            small = TOLERANCE * x.abs().amax()
-            done = (((trial - m).abs() <= small) | (found[1].abs() <= small)).all()
-            m, (value, _, move) = trial, found
-            if readable and done:
+        value, rest, move = step(m)
+        share = torch.ones_like(value)
+        small = TOLERANCE * x.abs().amax()
+        for _ in range(STEPS if readable else FIXED):
+            trial = (m + share[:, None] * move).clamp(*ends)
+            found = step(trial)
+            better = found[0] <= value + 1e-9 * (1 + value.abs())  # rounding, near the minimum
+            still = ((trial - m).abs() <= small).all(-1)
+            share = torch.where(better, (2 * share).clamp(max=1), share / 2)
+            m, rest, move = (
+                torch.where(better[:, None], new, old)
+                for new, old in ((trial, m), (found[1], rest), (found[2], move))
+            )
+            value = torch.where(better, found[0], value)
+            if readable and (still | (rest.abs() <= small).all(-1)).all():
                 break
     if not x.requires_grad:
         return m

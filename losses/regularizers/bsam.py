@@ -46,13 +46,17 @@ class BSAM:
         loss = closure()
         groups = self.optimizer.param_groups
         moved = [p for group in groups for p in group["params"] if p.grad is not None]
+        if not moved:
+            raise ValueError("BSAM found no gradients; the closure must call loss.backward().")
         norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in moved]))
         before = [p.clone() for p in moved]
         for p in moved:
             p.add_(p.grad * (self.rho / (norm + 1e-12)))
-        closure()
-        for p, value in zip(moved, before, strict=True):
-            p.copy_(value)
+        try:
+            closure()
+        finally:
+            for p, value in zip(moved, before, strict=True):
+                p.copy_(value)
         self.optimizer.step()
         return loss
 

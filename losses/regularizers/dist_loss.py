@@ -85,7 +85,10 @@ def distribution(labels: NDArray, weight: NDArray | None, bandwidth: float) -> N
     if len(distinct) > GRID:
         count, edges = np.histogram(distinct, GRID, weights=count)
         distinct = (edges[1:] + edges[:-1]) / 2
-    density = gaussian_kde(distinct, bandwidth, weights=count)(values)
+    # SciPy's variance of weighted values is larger than that of the labels they stand for.
+    total, share = count.sum(), count / count.sum()
+    ratio = (1 - np.square(share).sum()) * total / max(total - 1, 1e-300)
+    density = gaussian_kde(distinct, bandwidth * ratio**0.5, weights=count)(values)
     cdf = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
     return np.stack([values, cdf / cdf[-1]])
 

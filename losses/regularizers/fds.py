@@ -42,7 +42,7 @@ class FDS(nn.Module):
     Example, for ages:
         fds = FDS(width=512, low=0, high=100)
         features = backbone(x)
-        pred = head(fds(features, target) if model.training else features)
+        pred = head(fds(features, target))  # unchanged in eval mode
         fds.end_epoch()  # after each epoch
     """
 
@@ -80,14 +80,16 @@ class FDS(nn.Module):
 
     def forward(self, features: Tensor, target: Tensor, known: Tensor | None = None) -> Tensor:
         """(N, F), (N, 1) -> (N, F), in float32 and without synchronising the GPU. Samples that are
-        not `known`, (N,), are neither smoothed nor counted.
+        not `known`, (N,), are neither smoothed nor counted. In eval mode nothing is.
         """
+        if not self.training:
+            return features
         # In this order 2 m in steps of 0.1 m, which float32 cannot represent, falls into the same
         # bin as in DIR's code.
         bins = (target[:, 0].float() * (1 / self.step) - self.low / self.step).floor().long()
         bins = bins.clamp(0, len(self.count) - 1)
         self._collect(features.detach().float(), bins, known)
-        ratio = (self.smooth_var / self.var.clamp(min=1e-6)).clamp(*self.clip)
+        ratio = (self.smooth_var / self.var.clamp(min=1e-30)).clamp(*self.clip)
         exact = features.to(torch.promote_types(features.dtype, torch.float32))
         smooth = (exact - self.mean[bins]) * ratio[bins].sqrt() + self.smooth_mean[bins]
         # A feature without variance in its bin is not smoothed either.

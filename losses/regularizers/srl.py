@@ -73,6 +73,8 @@ class SRL(Regularizer):
         bins = np.unique(np.round(labels[:, 0] / self.step)) * self.step
         self.labels.resize_(len(bins)).copy_(torch.from_numpy(bins))
         self.count.resize_(len(bins)).zero_()
+        for buffer in (self.centroids, self.sums, self.sphere):
+            buffer.resize_(0, 0)  # they start anew
         return self
 
     def term(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:

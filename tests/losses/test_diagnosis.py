@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from losses import diagnose, leverage
 from losses.diagnosis.candidates import _mixture, held_out
@@ -139,3 +140,24 @@ def test_leverage_in_several_dimensions_is_a_stretch():
     assert leverage(y, y + rng.normal(size=y.shape), y).gain < 0.3
     with pytest.raises(ValueError, match="at least 20 held-out"):
         leverage(y, y[:9], y[:9])
+
+
+def test_leverage_of_whole_numbers_lists_and_tensors():
+    rng = np.random.default_rng(0)
+    half = np.round(rng.normal(0, 30, (100, 2)))
+    y = np.concatenate([half, -half])
+    pred = np.round(y / 5)
+    expected = leverage(y, pred, y)
+    assert expected.gain > 0.9  # a stretch by five
+    for given in (lambda a: a.astype(int), np.ndarray.tolist, torch.from_numpy):
+        assert leverage(*(given(a) for a in (y, pred, y))) == expected
+    with pytest.raises(ValueError, match="some are NaN"):
+        leverage(y, np.full_like(y, np.nan), y)
+
+
+def test_predictions_and_targets_belong_together():
+    y = np.random.default_rng(0).normal(size=200)
+    with pytest.raises(ValueError, match="target needs predictions"):
+        diagnose(y, target=y)
+    with pytest.raises(ValueError, match="predictions equal the labels"):
+        diagnose(y, y[:100], y[:100])

@@ -86,3 +86,15 @@ def test_the_script_prints_the_front(
     assert header.split() == ["strength", "bmae", "bmae_few", "mae"]
     assert float(first.split()[1]) == pytest.approx(plain["metrics"]["test/bmae"], abs=1e-3)
     assert figure.stat().st_size > 5_000
+
+
+@FEW
+def test_a_protocol_keeps_its_shots_and_errors(faces: Path, tmp_path: Path):
+    """With sigma 0 the predictions, and so all metrics, are those of the run."""
+    cfg = tiny.config(faces, tmp_path, "imdb_wiki/vanilla", "protocol=interpolation")
+    plain = run(cfg)
+    same = balanced(Path(plain["folder"]), {"sigma": 0.0}, ["tests"])["metrics"]
+    test = {k: v for k, v in plain["metrics"].items() if k.startswith("test/")}
+    assert same.keys() == test.keys()
+    known = [key for key, value in test.items() if value is not None]  # None: an empty shot
+    assert [same[key] for key in known] == pytest.approx([test[key] for key in known], rel=1e-5)

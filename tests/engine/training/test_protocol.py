@@ -9,7 +9,7 @@ import pytest
 
 from engine.runs.run import composed, first_stage, run
 from engine.training import build
-from engine.training.protocol import errors, inside, removed_ranges
+from engine.training.protocol import Kept, errors, inside, removed_ranges
 from tests.engine import tiny
 
 LABELS = np.arange(101.0)[:, None]
@@ -34,6 +34,8 @@ def test_the_ranges_of_each_protocol():
     spots.width = 0.5
     with pytest.raises(ValueError, match="do not fit"):
         removed_ranges(spots, LABELS)
+    with pytest.raises(ValueError, match="removes no training label"):
+        Kept(None, [(200.0, 300.0)], LABELS)
     with pytest.raises(ValueError, match="one label per sample"):
         removed_ranges(spots, np.zeros((4, 3)))
 

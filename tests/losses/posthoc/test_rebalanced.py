@@ -8,7 +8,8 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -81,3 +82,23 @@ def test_any_regressor():
     with pytest.warns(UserWarning, match="Balancing cannot help"):
         constant = RebalancedRegressor(DummyRegressor(strategy="constant", constant=0.5)).fit(X, Y)
     assert (constant.predict(EVEN) == 0.5).all()
+
+
+def test_unit_weights_change_nothing():
+    for settings in ({"power": 0.25, "criterion": "nll"}, {"cv": np.int64(5)}):
+        models = [RebalancedRegressor(**settings).fit(X, Y, w) for w in (None, np.ones(len(Y)))]
+        np.testing.assert_allclose(*(model.predict(EVEN) for model in models), rtol=1e-6)
+
+
+def test_weights_with_given_splits_or_a_regressor_that_takes_none():
+    weight = np.where(np.arange(len(Y)) < 5, 0.0, 1.0)
+    splits = list(KFold(4).split(X))
+    assert RebalancedRegressor(cv=splits).fit(X, Y, weight).sigma_ > 0
+    with pytest.warns(UserWarning, match="KNeighborsRegressor.fit takes no sample_weight"):
+        RebalancedRegressor(KNeighborsRegressor()).fit(X, Y, weight)
+
+
+def test_the_dial_can_be_turned_up_from_zero():
+    model = RebalancedRegressor(strength=0.0).fit(X, Y)
+    expected = RebalancedRegressor().fit(X, Y).predict(EVEN)
+    np.testing.assert_allclose(model.predict(EVEN, strength=1.0), expected, rtol=1e-3)

@@ -49,3 +49,23 @@ def test_state_is_that_of_the_optimizer():
     assert other.state_dict()["state"][0]["step"] == 1
     with pytest.raises(ValueError, match="rho must be"):
         BSAM(torch.optim.Adam([w]), rho=-1.0)
+
+
+def test_a_failed_step_leaves_the_weights():
+    w = torch.ones(2, requires_grad=True)
+    bsam, calls = BSAM(torch.optim.SGD([w], lr=0.1)), []
+
+    def closure() -> torch.Tensor:
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError("out of memory")
+        loss = w.square().sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        bsam.step(closure)
+    assert torch.equal(w, torch.ones(2))
+    w.grad = None
+    with pytest.raises(ValueError, match=r"must call loss\.backward"):
+        bsam.step(lambda: w.sum())

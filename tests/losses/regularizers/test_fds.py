@@ -72,3 +72,16 @@ def test_a_depth_on_an_edge_is_in_the_bin_that_it_opens():
     fds.train()
     fds(depth[:, None].clone(), depth[:, None])
     assert fds.count.tolist() == [2.0] * 93
+
+
+def test_small_features_keep_their_spread_and_eval_mode_changes_nothing():
+    torch.manual_seed(0)
+    features, target = torch.randn(400, 6), torch.arange(10.0).repeat_interleave(40)[:, None]
+    for scale in (1.0, 1e-4):
+        fds, z = FDS(6, 0, 10), scale * features
+        fds(z, target)
+        fds.end_epoch()
+        assert (fds(z, target).std() / z.std()).item() == pytest.approx(0.99, abs=0.03)
+    before = fds.count.clone()
+    assert fds.eval()(z, target) is z
+    assert torch.equal(fds.count, before)

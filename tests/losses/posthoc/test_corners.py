@@ -1,0 +1,167 @@
+"""Corners of post-hoc balancing: uneven bins, long tails, small noise, dimensions, state."""
+
+import numpy as np
+import pytest
+import torch
+
+from losses import Bins, GaussianMixture, Histogram, Rebalancer
+from losses.posthoc.labels import tempered
+
+RNG = np.random.default_rng(0)
+NORMAL = RNG.normal(size=2000)
+PRED = (NORMAL[:500] + RNG.normal(size=500)) / 2  # plain predictions for noise 1
+TWO = GaussianMixture([0.7, 0.3], [[0.0], [4.0]], [[[1.0]], [[0.25]]])
+FLAT = GaussianMixture(
+    [0.3, 0.3, 0.4], [[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]], np.stack([0.3 * np.eye(2)] * 3)
+)
+POINTS = torch.from_numpy(RNG.uniform(-1, 6, size=(50, 2)))
+
+
+def test_exported_newton_steps_converge():
+    """Without values to read the line search cannot stop early."""
+    r = Rebalancer(FLAT, sigma=1.0)
+    exported = torch.export.export(r, (POINTS,)).module()
+    torch.testing.assert_close(exported(POINTS), r(POINTS), rtol=0, atol=1e-9)
+
+
+def test_each_dimension_has_its_own_noise():
+    rng, scale = np.random.default_rng(0), np.array([1.0, 100.0])
+    y = scale * rng.normal(size=(2000, 2))
+    noise = np.array([1.0, 10.0])
+    plain = (y + noise * rng.normal(size=y.shape)) * scale**2 / (scale**2 + noise**2)
+    r = Rebalancer(y).fit(plain, y)
+    np.testing.assert_allclose(r.sigma, noise, rtol=0.1)
+    assert np.polyfit(plain[:, 0], r(plain)[:, 0], 1)[0] == pytest.approx(2, rel=0.1)
+
+
+def test_uneven_bins_are_densities():
+    uniform, edges = np.linspace(0, 10, 10_000, endpoint=False) + 5e-4, [0.0, 1.0, 2.0, 4.0, 10.0]
+    bins = Bins.fit(uniform, edges)
+    same = torch.tensor([[0.1, 0.1, 0.2, 0.6]]).log()  # p_train: nothing to balance
+    for prior in (bins, uniform):
+        assert Rebalancer(prior, likelihood=Histogram(edges))(same).item() == pytest.approx(5)
+    labels = RNG.exponential(2, 5000).clip(0, 9.99)
+    found, expected = tempered(Bins.fit(labels, edges), 0.5), Bins.fit(labels, edges, power=0.5)
+    torch.testing.assert_close(found.weights, expected.weights, check_dtype=False)
+
+
+def test_many_labels_are_counted_in_the_bins_of_a_histogram():
+    labels = np.exp(1.5 * RNG.normal(size=20_000))
+    edges = np.geomspace(labels.min() * 0.99, labels.max() * 1.01, 31)
+    density = np.histogram(labels, edges)[0] / np.diff(edges)
+    density = np.maximum(density, density[density > 0].min())
+    found = Rebalancer(labels, likelihood=Histogram(edges)).log_p.exp().double().numpy()
+    np.testing.assert_allclose(found / found.sum(), density / density.sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("prior", [NORMAL, TWO, np.round(10 * NORMAL)], ids=["raw", "mix", "ages"])
+def test_power_zero_changes_nothing(prior):
+    x = np.linspace(-9, 9, 7)
+    np.testing.assert_array_equal(Rebalancer(prior, sigma=2.0, power=0.0)(x), x)
+
+
+def test_a_weakly_tempered_mixture_keeps_its_tails():
+    """N(0, 1)^power has variance 1 / power."""
+    r = Rebalancer(GaussianMixture([1.0], [[0.0]], [[[1.0]]]), sigma=3.0, power=0.01)
+    assert r(np.array([1.0]))[0] == pytest.approx(1 + 9 * 0.01, rel=1e-3)
+
+
+def test_raw_labels_of_several_dimensions_have_a_range():
+    labels, far = RNG.normal(size=(500, 2)), np.array([[4.0, 4.0]])
+    np.testing.assert_array_equal(Rebalancer(labels, sigma=2.0)(far), labels.max(0)[None])
+    with pytest.raises(ValueError, match=r"leave the label range by more than bound=0\.1"):
+        Rebalancer(labels, sigma=2.0, bound=0.1)(far)
+    with pytest.raises(ValueError, match="bound needs the range of the labels"):
+        Rebalancer(FLAT, sigma=2.0, bound=0.1)(far)
+
+
+@pytest.mark.parametrize("criterion", ["nll", "bmae", "brmse"])
+def test_repeated_samples_change_nothing(criterion):
+    own, target = Rebalancer(NORMAL, criterion=criterion), NORMAL[:500]
+    once = float(own.fit(PRED, target).sigma)
+    twice = Rebalancer(NORMAL, criterion=criterion).fit(np.tile(PRED, 2), np.tile(target, 2))
+    assert float(twice.sigma) == pytest.approx(once, rel=1e-6)
+    assert once > 0.5
+
+
+def test_tempering_improves_with_more_labels():
+    x = np.linspace(-1, 4, 50)
+    expected, errors = Rebalancer(TWO, sigma=1.0, power=0.5)(x), []
+    for count in (1000, 100_000):
+        first = RNG.random(count) < 0.7
+        labels = np.where(first, RNG.normal(size=count), RNG.normal(4, 0.5, count))
+        errors.append(np.abs(Rebalancer(labels, sigma=1.0, power=0.5)(x) - expected).max())
+    assert errors[1] < 0.05 < 0.3 * errors[0] + 0.05
+
+
+def test_a_long_tail_leaves_the_bulk_resolved():
+    labels, m = np.exp(2 * RNG.normal(size=20_000)), np.linspace(0.3, 3, 20)
+    mass = np.exp(-((m[:, None] - labels) ** 2) / (2 * 0.3**2))
+    plain = mass @ labels / mass.sum(1)
+    np.testing.assert_allclose(Rebalancer(labels, sigma=0.3)(plain), m, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"likelihood": "laplace"}, {"point": "median"}, {"power": 0.5}, {}], ids=str
+)
+@pytest.mark.parametrize("prior", [TWO, NORMAL[:200]], ids=["mixture", "labels"])
+def test_small_noise_changes_little(prior, settings):
+    x = np.linspace(-1, 1, 501)
+    np.testing.assert_allclose(Rebalancer(prior, sigma=1e-3, **settings)(x), x, atol=1e-2)
+
+
+@pytest.mark.parametrize("dials", [{"strength": 0.0}, {"strength": 0.5}, {"power": 0.5}, {}])
+@pytest.mark.parametrize("same", [True, False], ids=["same prior", "no prior"])
+def test_a_state_holds_the_dials_and_the_prior(dials, same):
+    fitted = Rebalancer(NORMAL, criterion="bmae").fit(PRED, NORMAL[:500]).at(**dials)
+    other = Rebalancer(NORMAL) if same else Rebalancer()
+    other.load_state_dict(fitted.state_dict())
+    np.testing.assert_array_equal(other(PRED), fitted(PRED))
+    np.testing.assert_array_equal(other.at(power=0.3)(PRED), fitted.at(power=0.3)(PRED))
+    if "power" not in dials:
+        several = Rebalancer(FLAT, 1.0, **dials)
+        other = Rebalancer(FLAT) if same else Rebalancer()
+        other.load_state_dict(several.state_dict())
+        torch.testing.assert_close(other(POINTS), several(POINTS), rtol=0, atol=0)
+
+
+def test_a_sigma_for_each_sample():
+    x, sigma = PRED[:3], np.array([0.0, 1.0, 1.0])
+    one = Rebalancer(NORMAL, sigma=1.0)(x)
+    for r in (Rebalancer(NORMAL), Rebalancer(NORMAL, sigma=0.0), Rebalancer(NORMAL, sigma=5.0)):
+        np.testing.assert_allclose(r(x, sigma), [x[0], *one[1:]], atol=1e-3)
+    assert Rebalancer(FLAT, sigma=1.0)(np.zeros((0, 2))).shape == (0, 2)
+    assert Rebalancer(NORMAL)(np.zeros(0), np.zeros(0)).shape == (0,)
+
+
+def wrong(message: str, **settings):
+    return pytest.param(settings, message, id=message[:30])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        wrong("sigma must be finite", call=(PRED[:2], [np.nan, 1.0])),
+        wrong("An isotonic curve has no sigma", method="isotonic", call=(PRED[:2], [1.0, 1.0])),
+        wrong("one per dimension \\(1\\), got 2", sigma=[1.0, 2.0]),
+        wrong("Expected finite train_labels", labels=np.array([1.0, np.nan])),
+        wrong("got \\(5, 2\\)", labels=np.zeros((5, 2))),
+        wrong("nothing to balance", prior=np.ones(50)),
+    ],
+)
+def test_wrong_input_is_named(given, message):
+    settings = {key: given[key] for key in ("method", "sigma") if key in given}
+
+    def use():
+        r = Rebalancer(given.get("prior", NORMAL), **settings)
+        r.fit(PRED, NORMAL[:500], given.get("labels"))(*given.get("call", (PRED,)))
+
+    with pytest.raises(ValueError, match=message):
+        use()
+
+
+def test_an_isotonic_curve_has_no_sigma_and_stays_inside():
+    r = Rebalancer(NORMAL, method="isotonic", bound=0.0).fit(PRED, NORMAL[:500])
+    assert r(np.array([10.0]))[0] <= NORMAL.max()
+    with pytest.raises(ValueError, match="set before an isotonic fit; use strength"):
+        r.at(sigma=5.0)
