@@ -70,8 +70,8 @@ class Rebalancer(nn.Module):
         self.logits = None if isinstance(likelihood, str) else likelihood
         self.kind = likelihood if isinstance(likelihood, str) else "gaussian"
         self.point: Any = point or ("median" if self.kind == "laplace" else "mean")
-        self.method, self.criterion, self.bound = method, criterion, bound
-        self.power, self.strength = power, strength
+        self.method, self.power, self.strength, self.bound = method, power, strength, bound
+        self.criterion: Criterion = criterion
         self.given = sigma is not None
         self.active: bool | None = None  # None: no sigma yet; False: predictions stay as they are
         value = torch.as_tensor(math.nan if sigma is None else sigma, dtype=torch.float64)

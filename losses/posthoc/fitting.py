@@ -119,8 +119,8 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
     losses = [loss(s, shape, metric) for s in tried]
     best = int(np.argmin(losses))
     near = tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)]
-    options = {"bounds": near, "method": "bounded", "options": {"xatol": 1e-3}}
-    found = minimize_scalar(loss, args=(shape, metric), **options)
+    options: Any = {"bounds": near, "method": "bounded", "options": {"xatol": 1e-3}}
+    found: Any = minimize_scalar(loss, args=(shape, metric), **options)
     log_sigma, least = min((found.x, found.fun), (tried[best], losses[best]), key=lambda p: p[1])
     if metric and r.dialled and balanced(pred) <= least:
         return 0.0

@@ -79,7 +79,7 @@ def _median(mass: Tensor, labels: Tensor) -> Tensor:
 
 
 def curve(
-    prior: Prior, likelihood: Location, point: Point, strength: float, ends: Ends, nodes: int
+    prior: Any, likelihood: Location, point: Point, strength: float, ends: Ends, nodes: int
 ) -> Curve:
     """Tabulate T between the ends."""
     low, high = ends

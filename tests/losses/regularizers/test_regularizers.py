@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import gaussian_kde
 from torch import Tensor, distributed
 from torch.nn import functional
 
 from losses.regularizers import SRL, ConR, DistLoss, OrdinalEntropy, RankSim, RnC
-from losses.regularizers.dist_loss import distribution, soft_sort
+from losses.regularizers.dist_loss import soft_sort
 from tests import process
 
 LABELS = np.arange(20, 32)
@@ -243,22 +242,3 @@ def test_two_ranks_are_one_process_with_the_whole_batch(tmp_path: Path):
         made = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         for name in METHODS:
             torch.testing.assert_close(made[name], slopes(name, slice(None)), rtol=1e-10, atol=1e-9)
-
-
-@pytest.mark.parametrize("labels", [np.repeat([0.0, 1], 50), np.repeat(np.arange(5.0), 7)])
-def test_dist_loss_has_the_bandwidth_of_all_labels(labels):
-    """As the released code, which gives every label to SciPy."""
-    values, cdf = distribution(labels, None, 0.5)
-    density = gaussian_kde(labels, 0.5)(values)
-    expected = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    np.testing.assert_allclose(cdf, expected / expected[-1], atol=1e-9)
-
-
-def test_srl_starts_anew_after_another_fit():
-    z, y = torch.randn(8, 3), torch.arange(8.0)[:, None]
-    srl = SRL().fit(y)
-    srl(z, y, y)
-    srl.end_epoch()
-    srl.fit(y[:5])
-    fresh = SRL().fit(y[:5])
-    torch.testing.assert_close(srl(z[:5], y[:5], y[:5]), fresh(z[:5], y[:5], y[:5]))
