@@ -1,4 +1,5 @@
-"""Every command of the README, the docs and the configs runs on tiny data, with short runs."""
+"""Every command of the README, the docs and the configs runs on tiny data, with short runs; of the
+commands for one table, one runs and the others compose."""
 
 import functools
 import importlib
@@ -15,10 +16,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from datasets import nyud2
 from engine import CONFIGS, ROOT
 from engine.benchmarks import mini, synthetic, tabular
+from engine.cli.settings import check
 from engine.runs.run import composed, run
 from engine.speed import groups as speed
 from engine.tables import compare, leaderboard, make, plots, reproduce
 from scripts.diagnose import positional
+from scripts.table import without
 from tests.docs import workspace
 from tests.docs.test_add_a_dataset import FACES, METHOD, PAGE
 from tests.engine import tiny, tiny_bodies
@@ -57,6 +60,7 @@ BODIES = [
     *("trainer.epochs=1", "trainer.batch_size=24", "trainer.workers=0", "trainer.accelerator=cpu"),
     *("log.progress=false", "log.figures=false", "task.overshoot=100"),
 ]
+ONE_OF = {"table": ["table"], "reproduce": ["table", "data"]}  # settings that decide what runs
 LEFT_OUT = ("publish=", "threads=", "nyud2=...")
 PATHS = {"files.neutral=...": "neutral", "files.male=...": "m", "files.female=...": "f"}
 
@@ -193,20 +197,23 @@ def finished_run(named: str) -> str:
     return f"run={done['folder']}"
 
 
-def different() -> dict[tuple[str, str], tuple[str, list[str]]]:
-    """Return the commands that differ once they are shortened; of a repeated setting, the last."""
+def different(each: bool = True) -> dict[tuple[str, str], tuple[str, list[str]]]:
+    """Return the commands that differ once they are shortened; of a repeated setting, the last.
+    Unless `each`, one for each table, and one of reproduce.py for each kind of data."""
     found = {}
     for _, script, arguments in sorted(commands()):
         words = shortened(script, arguments)
-        settings = sorted(dict(word.partition("=")[::2] for word in words).items())
-        found.setdefault((script, repr(settings)), (script, words))
+        settings: Any = dict(word.partition("=")[::2] for word in words)
+        if not each and script in ONE_OF:
+            settings = {key: settings.get(key) for key in ONE_OF[script]}
+        found.setdefault((script, repr(sorted(settings.items()))), (script, words))
     return found
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.filterwarnings("ignore:.*held-out")  # twelve faces are few
 @pytest.mark.parametrize(
-    ("script", "words"), different().values(), ids=lambda part: str(part)[:100]
+    ("script", "words"), different(each=False).values(), ids=lambda part: str(part)[:100]
 )
 def test_a_command_runs(script: str, words: list[str], here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
@@ -218,6 +225,18 @@ def test_a_command_runs(script: str, words: list[str], here: Path, monkeypatch: 
             run(tiny.config(Path("data"), *few))
     monkeypatch.setattr(sys, "argv", [script, *words])
     importlib.import_module(f"scripts.{script}").main()
+
+
+@pytest.mark.parametrize(
+    "words", [words for script, words in different().values() if script == "table"], ids=str
+)
+def test_a_table_composes(words: list[str]):
+    """Its own config, and that of its first experiment with the words that are passed on."""
+    cfg = composed("table", without(words))
+    check(cfg, "table")
+    row = next(row for row in cfg.table.rows.values() if row.get("experiment"))
+    for one in compare.configs(row, 1, make.passed_on(words), 1):
+        check(one)
 
 
 def test_there_are_commands():

@@ -22,17 +22,19 @@ either = pytest.mark.parametrize("weighted", [False, True])
 @either
 @every_pair
 def test_compile_and_vmap(pair, weighted):
-    """Compiled without a graph break or a C compiler; several runs, each with its scale."""
+    """Compiled without a graph break or a C compiler, every other pair with weights; several runs,
+    each with its scale."""
     losses, given = [make(pair, learn=learns(pair)) for _ in range(3)], []
     for k, loss in enumerate(losses):
         given.append(batch(pair, 6, seed=k))
         for p in loss.parameters():
             p.data.mul_(1 + 0.2 * k)
     weight = torch.linspace(0.2, 1, 6, dtype=D64).requires_grad_() if weighted else None
-    torch.compiler.reset()
-    compiled = torch.compile(losses[0], backend="aot_eager", fullgraph=True)
     expected = [evaluate(loss, *pair, weight) for loss, pair in zip(losses, given, strict=True)]
-    assert_close(evaluate(losses[0], *given[0], weight, call=compiled), expected[0], CLOSE)
+    if weighted == (list(PAIRS).index(pair) % 2 == 0):
+        torch.compiler.reset()
+        compiled = torch.compile(losses[0], backend="aot_eager", fullgraph=True)
+        assert_close(evaluate(losses[0], *given[0], weight, call=compiled), expected[0], CLOSE)
 
     def one(parameters, buffers, pred, target):
         return functional_call(losses[0], (parameters, buffers), (pred, target, weight))
