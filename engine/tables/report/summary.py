@@ -95,15 +95,20 @@ def measurements() -> list[Measurement]:
 
 
 def summary() -> str:
-    """Return the summary as Markdown."""
-    head = ["Benchmark", "Metric", *KINDS.values(), "Verdict"]
-    return markdown([head, *map(line, measurements())])
+    """Return the summary as Markdown; a benchmark's title is in the first of its lines."""
+    lines = [["Benchmark", "Metric", *KINDS.values(), "Verdict"]]
+    shown = None
+    for one in measurements():
+        title = one.benchmark["title"]
+        link = f"[{one.name}](results/{one.name}.md)"
+        lines.append([link if title == shown else f"{title}: {link}", *line(one)])
+        shown = title
+    return markdown(lines)
 
 
 def line(one: Measurement) -> list[str]:
     cells = ["-" if row is None else f"{number(one.means[row])} {row}" for row in one.best.values()]
-    title = f"{one.benchmark['title']}: [{one.name}](results/{one.name}.md)"
-    return [title, metric(one.column.group, one.column), *cells, verdicts(one)]
+    return [metric(one.column.group, one.column), *cells, verdicts(one)]
 
 
 def metric(name: str, about: Column) -> str:
