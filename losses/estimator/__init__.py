@@ -116,6 +116,9 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         self._check(labels, weight)
         self.shape_ = np.shape(y)[1:]
         X, labels, weight = training.distinct(X, labels, weight)
+        if (constant := np.ptp(labels, axis=0) == 0).any():
+            value = labels[0, constant][0]
+            raise ValueError(f"All labels are {value:g}: nothing can be learnt.")
         self.input_center_, self.input_scale_ = training.standard(X, weight)
         self.center_, self.scale_ = training.standard(labels, weight)
         if isinstance(self.likelihood, Likelihood) or isinstance(self.prior, Prior):
@@ -155,9 +158,6 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"Only prior='bins' can be tempered, got power={self.power}.")
         if not weight.any():
             raise ValueError("All weights are zero: at least one non-zero weight is needed.")
-        if (constant := np.ptp(labels[weight > 0], axis=0) == 0).any():
-            value = labels[weight > 0][0, constant][0]
-            raise ValueError(f"All labels are {value:g}: nothing can be learnt.")
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return R^2 with equal weight for equally wide ranges of the training labels."""
@@ -221,15 +221,17 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         open_sigma = named and self.likelihood != "histogram" and sigmas[0] is None
         open_power = self.power == "auto" and self._tempers(dims)
         powers: Any = [1.0] if self.power == "auto" else [self.power]
-        if len(data.inputs) < FEW or not (open_sigma or open_power):
+        out = training.held_out(data.labels, self.validation_fraction, seed)
+        inner, outer = data.take(~out), data.take(out)
+        # nothing is held out either if all other labels are equal
+        few = len(data.inputs) < FEW or bool((inner.ends[0] == inner.ends[1]).any())
+        if few or not (open_sigma or open_power):
             sigma = 0.5 * unit if open_sigma else sigmas[0]
             scale = getattr(build.balanced(self, data, sigma, powers[0]).likelihood, "value", None)
             scale = (unit if sigma is None else sigma) if scale is None else scale.detach().numpy()
             return sigma, powers[0], np.broadcast_to(scale, dims)
-        out = training.held_out(data.labels, self.validation_fraction, seed)
-        inner, outer = data.take(~out), data.take(out)
         labels, weight = outer.labels.numpy(), outer.weight.numpy()
-        even = training.range_weights(labels, weight, outer.ends.numpy())
+        even = training.range_weights(labels, weight, data.ends.numpy())
         plain, _ = training.trained(self, inner, build.plain(self, inner), seed)
         if open_sigma:
             error = training.errors(plain, build.plain(self, inner), outer, inner.ends) / unit

@@ -167,7 +167,8 @@ def range_weights(labels: NDArray, weight: NDArray, ends: NDArray) -> NDArray:
     """(N, D), (N,), (2, D) -> (N, D): weights that sum to one in each of RANGES equally wide ranges
     of each label dimension that has any.
     """
-    place = (labels - ends[0]) / (ends[1] - ends[0]) * RANGES
+    span = ends[1] - ends[0]
+    place = (labels - ends[0]) / np.where(span > 0, span, 1) * RANGES
     place = np.clip(place, 0, RANGES - 1).astype(int)
     totals = [np.bincount(column, weight, RANGES)[column] for column in place.T]
     return weight[:, None] / np.stack(totals, 1)

@@ -141,6 +141,17 @@ def test_negligible_weights_change_nothing():
         np.testing.assert_allclose(found.predict(x), expected.predict(x))
 
 
+@pytest.mark.parametrize("likelihood", ["gaussian", "histogram"])
+@pytest.mark.parametrize("seed", [0, 5])  # 5: the only 1 is held out
+def test_a_label_that_occurs_once(likelihood: str, seed: int):
+    x = np.arange(100.0)[:, None]
+    y = (x[:, 0] == 99).astype(float)
+    model = BalancedRegressor(likelihood, hidden=(), max_iter=5, random_state=seed)
+    assert np.isfinite(model.fit(x, y).predict(x)).all()
+    with pytest.raises(ValueError, match="All labels are 0: nothing can be learnt"):
+        model.fit(x, y, sample_weight=np.where(y > 0, 1e-9, 1))
+
+
 def test_sigma_and_noise_count_weights():
     """Samples of a tenth of the weight have a tenth of the influence on the squared error."""
     rng = np.random.default_rng(0)
