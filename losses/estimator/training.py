@@ -170,5 +170,5 @@ def range_weights(labels: NDArray, weight: NDArray, ends: NDArray) -> NDArray:
     span = ends[1] - ends[0]
     place = (labels - ends[0]) / np.where(span > 0, span, 1) * RANGES
     place = np.clip(place, 0, RANGES - 1).astype(int)
-    totals = [np.bincount(column, weight, RANGES)[column] for column in place.T]
-    return weight[:, None] / np.stack(totals, 1)
+    totals = np.stack([np.bincount(column, weight, RANGES)[column] for column in place.T], 1)
+    return weight[:, None] / np.where(totals > 0, totals, 1)

@@ -209,6 +209,14 @@ def test_a_search_does_not_prefer_the_plain_loss():
     assert two.score(x, np.stack([y, 2 * y], 1)) == pytest.approx(best.score(x, y), abs=0.1)
 
 
+def test_a_score_ignores_samples_of_weight_zero():
+    x, y = line(60)
+    model = BalancedRegressor(hidden=(), sigma=0.7, power=1.0, max_iter=5).fit(x, y)
+    some = y < np.quantile(y, 0.9)  # the highest range has no weight left
+    score = model.score(x, y, sample_weight=some.astype(float))
+    assert score == pytest.approx(model.score(x[some], y[some]))
+
+
 def test_nothing_is_drawn_from_the_global_generator():
     x, y = line(60)
     torch.manual_seed(0)
