@@ -69,8 +69,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
     `score` is R^2 with equal weight for equally wide ranges of the label, so that GridSearchCV does
     not prefer the plain loss.
 
-    After fit: `sigma_`, `power_` (chosen), `noise_` (the held-out error's scale, used by
-    intervals), `loss_` (of labels minus `center_`, over `scale_`), `network_`, `n_features_in_`.
+    After fit: `sigma_`, `power_` (chosen), `noise_` (of intervals: the held-out error's scale, else
+    the loss's), `loss_` (of labels minus `center_`, over `scale_`), `network_`, `n_features_in_`.
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -129,7 +129,7 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.ends_ = data.ends
         sigma, self.power_, noise = self._choose(data, seed)
-        self.noise_, self.sigma_ = noise * self.scale_, None
+        self.sigma_ = None
         if sigma is not None:
             self.sigma_ = (
                 sigma * self.scale_ if len(sigma) > 1 else float(sigma[0] * self.scale_[0])
@@ -137,6 +137,11 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         plain, _ = training.trained(self, data, build.plain(self, data), seed)
         self.loss_ = build.balanced(self, data, sigma, self.power_)
         self.network_, self.n_iter_ = training.trained(self, data, self.loss_, seed, plain)
+        if noise is None:  # nothing was held out
+            unit = training.standard(targets, weight)[1]
+            scale = getattr(self.loss_.likelihood, "value", None)
+            noise = (unit if sigma is None else sigma) if scale is None else scale.detach().numpy()
+        self.noise_ = np.broadcast_to(noise, labels.shape[1]) * self.scale_
         if self.n_iter_ >= self.max_iter:
             warnings.warn(
                 f"The training stopped after max_iter={self.max_iter} steps, before it converged; "
@@ -210,8 +215,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
     def _tempers(self, dims: int) -> bool:
         return self.prior == "bins" or (self.prior == "auto" and dims == 1)
 
-    def _choose(self, data: Data, seed: int) -> tuple[Any, Any, NDArray]:
-        """Return sigma, power and the scale (D,) of their error on held-out samples."""
+    def _choose(self, data: Data, seed: int) -> tuple[Any, Any, Any]:
+        """Return sigma, power and the scale (D,) of their error on held-out samples, if any."""
         dims = data.labels.shape[1]
         unit = training.standard(data.labels.numpy(), data.weight.numpy())[1]
         named = not isinstance(self.likelihood, Likelihood)
@@ -226,10 +231,7 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         # nothing is held out either if all other labels are equal
         few = len(data.inputs) < FEW or bool((inner.ends[0] == inner.ends[1]).any())
         if few or not (open_sigma or open_power):
-            sigma = 0.5 * unit if open_sigma else sigmas[0]
-            scale = getattr(build.balanced(self, data, sigma, powers[0]).likelihood, "value", None)
-            scale = (unit if sigma is None else sigma) if scale is None else scale.detach().numpy()
-            return sigma, powers[0], np.broadcast_to(scale, dims)
+            return 0.5 * unit if open_sigma else sigmas[0], powers[0], None
         labels, weight = outer.labels.numpy(), outer.weight.numpy()
         even = training.range_weights(labels, weight, data.ends.numpy())
         plain, _ = training.trained(self, inner, build.plain(self, inner), seed)

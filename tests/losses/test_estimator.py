@@ -127,6 +127,22 @@ def test_instances_of_likelihoods_and_priors_are_taken_and_left_alone():
     assert BalancedRegressor(Laplace(0.5), Flat(), power=1.0).fit(x, y).predict(x).shape == (300,)
 
 
+@pytest.mark.parametrize("prior", ["flat", "bins"])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace])
+@pytest.mark.parametrize("size", [0.3, 0.03])
+def test_a_learned_scale_is_the_noise_from_any_start(kind, prior: str, size: float):
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(300, 3)), size * rng.normal(size=300)
+    y = 3 * x[:, 0] + noise
+    expected = noise.std() if kind is Gaussian else np.abs(noise).mean()
+    for start in (0.1, 10.0):
+        options = {"learn_sigma" if kind is Gaussian else "learn_scale": True}
+        model = BalancedRegressor(kind(start, **options), prior, hidden=(), power=1.0).fit(x, y)
+        assert model.loss_.sigma.item() == pytest.approx(expected, rel=0.1)  # of 300 samples
+        assert model.noise_ == pytest.approx(model.loss_.sigma.item())
+        assert np.abs(model.predict(x) - y).mean() < size
+
+
 def test_negligible_weights_change_nothing():
     """30 outliers of weight 1e-9 moved the noise from 3.5 to 409."""
     x, y = line(300)
