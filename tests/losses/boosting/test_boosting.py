@@ -320,3 +320,14 @@ def test_another_learning_rate_than_the_boosters_is_noticed():
     with pytest.raises(ValueError, match=r"learning rate seems to be 0.3, .* has 0.1"):
         lightgbm.LGBMRegressor(objective=f, learning_rate=0.3, n_jobs=1, verbose=-1).fit(x, y)
     lightgbm.LGBMRegressor(objective=f, learning_rate=0.1, n_jobs=1, verbose=-1).fit(x, y)
+
+
+def test_another_learning_rate_is_noticed_without_a_split():
+    """XGBoost's default is 0.3, the objective's 0.1: predictions were 186, -185, 556, ..."""
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    y = np.digitize(x[:, 0], [-1, 1]) * 60 + x[:, 0]
+    f = objective(Gaussian(3.0), Bins.fit(y, np.arange(-10, 131, 2.0)))
+    with pytest.raises(ValueError, match=r"learning rate seems to be 0.29, .* has 0.1"):
+        xgboost.XGBRegressor(n_estimators=5, n_jobs=1, objective=f).fit(x, y)
+    f(y, np.zeros(200))
+    f(y + 1, np.full(200, 1e4))  # the start of another training
