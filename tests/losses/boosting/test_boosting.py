@@ -331,3 +331,11 @@ def test_another_learning_rate_is_noticed_without_a_split():
         xgboost.XGBRegressor(n_estimators=5, n_jobs=1, objective=f).fit(x, y)
     f(y, np.zeros(200))
     f(y + 1, np.full(200, 1e4))  # the start of another training
+
+
+def test_a_booster_starts_anew_with_an_objective_that_was_used():
+    x, y = clusters()
+    f = objective(Gaussian(2.0), Bins.fit(y, np.arange(-5, 106, 1.0)), learning_rate=0.3)
+    data = xgboost.DMatrix(x, y - y.mean())
+    xgboost.train({"base_score": 0.0, "nthread": 1}, data, 1, obj=f)  # only a first tree
+    BalancedBooster(xgboost.XGBRegressor(n_estimators=2, n_jobs=1), f).fit(x, y)
