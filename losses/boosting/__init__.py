@@ -141,6 +141,7 @@ class Objective:
                 else "expected labels and predictions, got none"
             )
         weight = weight.reshape(-1, 1) if weight.size else np.ones((len(pred), 1))
+        labels = np.where(weight > 0, labels, labels[weight.argmax()])  # weight 0: any label
         grad, hess = self._at_mean(labels, pred, weight)
         return (weight * grad).reshape(shape), (weight * hess).reshape(shape)
 

@@ -207,6 +207,15 @@ def test_labels_outside_the_prior_are_named():
     lightgbm.LGBMRegressor(objective=far, verbose=-1, n_jobs=1, n_estimators=5).fit(x, y)
 
 
+@pytest.mark.parametrize("start", [0.0, 0.3])  # equal predictions, then others
+def test_labels_of_weight_zero_do_not_matter(start: float):
+    labels, pred = rows()
+    far, weight = labels.copy(), np.append(0.0, np.ones(len(labels) - 1))
+    far[0] = 1e4
+    found, expected = (objective(*PAIRS["BNI"])(y, start * pred, weight) for y in (far, labels))
+    np.testing.assert_allclose(found, expected)
+
+
 def test_no_leaf_step_makes_the_loss_worse():
     """A single leaf that holds some rows, at the learning rate that was promised, from anywhere."""
     labels, _ = rows()
