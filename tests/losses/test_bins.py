@@ -95,6 +95,18 @@ def test_a_histogram_balances_labels_not_bins(prior):
     assert likelihood.decode(logits[:1]).item() == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize("edges", [[0.0, 1, 2, 3, 4], [0.0, 1, 2, 3.5, 4]])
+@pytest.mark.parametrize("power", [0.5, 1.0, None])
+def test_soft_targets_and_an_empty_bin_have_a_minimum(edges, power):
+    """The loss fell linearly with the logit of a bin that no label is in, but soft targets are."""
+    target = torch.tensor([[0.5], [1.5], [3.8], [0.7]], dtype=D64)
+    prior = Batch() if power is None else Bins.fit(target[:, 0], edges, power=power)
+    loss = BalancedLoss(Histogram(torch.tensor(edges, dtype=D64), soft=0.5), prior)
+    logits = torch.tensor([[0.0, 0, z, 0] for z in (0, 100, 1000)], dtype=D64)
+    near, far, further = (loss(row.expand(4, 4), target).item() for row in logits)
+    assert near < far < further
+
+
 def test_theorem_1_on_uneven_bins():
     """Summed over the bins, the model's p_train(y | x) is one."""
     labels = np.random.default_rng(0).gamma(2, 1.2, 500).clip(0, 10)
