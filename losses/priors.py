@@ -108,20 +108,11 @@ class Bins(Prior):
         sample_weight: how often each label occurs. fill_below: the empty bins below the smallest
         label are not smoothed but filled afterwards, see `reweight.fill_below`.
         """
-        from .reweight import fill_below as filled
-        from .reweight import histogram, smooth
+        from .reweight import bin_mass
 
         bounds = np.asarray(edges, dtype=float)
-        counts, widths = histogram(labels, bounds, sample_weight), np.diff(bounds)
-        equal = bool((even(torch.from_numpy(widths)) == 1).all())
-        density = counts if equal else counts / widths
-        if smoothing is not None:
-            first = int(np.argmax(density > 0)) if fill_below else 0
-            smoothed = smooth(density[first:], **{"whole": False, **smoothing})
-            density = np.concatenate([density[:first], smoothed])
-        density = filled(density) if fill_below else density
-        mass = density if equal else density * widths
-        return cls((bounds[:-1] + bounds[1:]) / 2, mass, power, widths)
+        mass = bin_mass(labels, bounds, smoothing, sample_weight, fill_below)
+        return cls((bounds[:-1] + bounds[1:]) / 2, mass, power, np.diff(bounds))
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         if self.power == 0:
@@ -139,9 +130,13 @@ class Bins(Prior):
         return self.centers.to(dtype)[:, None], self.weights.to(dtype).log()
 
     def log_prob(self, target: Tensor) -> Tensor:
-        """Log-probability of the label's bin, or of the nearest one."""
+        """Log-probability of the label's bin."""
+        return self.weights.to(target.dtype).log()[self.index(target)]
+
+    def index(self, target: Tensor) -> Tensor:
+        """(N, 1) labels -> (N,) their bins, or the nearest ones."""
         distance = (target - self.centers).abs() - self.widths / 2  # (N, K)
-        return self.weights.to(target.dtype).log()[distance.argmin(-1)]
+        return distance.argmin(-1)
 
 
 class Batch(Prior):
