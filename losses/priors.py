@@ -61,8 +61,8 @@ class Bins(Prior):
     uniform for 1 (the paper's), unchanged for 0 (the plain loss). p_train is a density: `widths`
     (K,) of the bins matter where they differ; `fit` knows them.
 
-    A learned scale stays above a quarter of the widest bin: below, the sum over centers is no
-    integral, and the loss of labels between them has no minimum.
+    A learned scale stays above a quarter of the widest bin with labels: below, the sum over centers
+    is no integral, and the loss of labels between them has no minimum.
 
     Example, for whole ages, which are the centers of the bins:
         >>> edges = np.arange(-0.5, 122)
@@ -83,7 +83,8 @@ class Bins(Prior):
             raise ValueError(
                 f"Expected finite centers (K,), weights (K,) and widths (K,) > 0, got {shapes}."
             )
-        self.power, self.least_scale = float(power), 0.0 if widths is None else v.max().item() / 4
+        self.least_scale = 0.0 if widths is None else v[w > 0].max().item() / 4
+        self.power = float(power)
         c, w, v = (t[w > 0] for t in (c, w, even(v)))
         w = (w / v) ** power * v
         gaps = c.sort().values.diff()
