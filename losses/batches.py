@@ -109,6 +109,14 @@ def gather(local: Tensor) -> Tensor:
     return torch.cat([shard[: int(n)] for shard, n in zip(shards, sizes, strict=True)])
 
 
+def skip(local: Tensor) -> Tensor | int:
+    """Return how many rows of `gather` to skip to reach those of this rank, (n, D)."""
+    if not has_ranks():
+        return 0
+    rank = distributed.get_rank()
+    return (gather(torch.full_like(local[:, :1], rank)) < rank).sum()
+
+
 def samples(values: Tensor, weight: Tensor | None) -> Tensor:
     """Return values (N, D) with NaN where the weight (N,) is 0: no sample of p_train."""
     return values if weight is None else values.where((weight > 0)[:, None], math.nan)

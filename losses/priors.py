@@ -13,18 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from .batches import (
-    even,
-    gather,
-    has_ranks,
-    is_readable,
-    is_single,
-    is_transformed,
-    normalised,
-    numbers,
-)
+from .batches import even, gather, is_readable, is_single, is_transformed, normalised, numbers, skip
 from .likelihoods import Likelihood
 
 
@@ -84,14 +75,12 @@ class Bins(Prior):
                 f"Expected finite centers (K,), weights (K,) and widths (K,) > 0, got {shapes}."
             )
         self.least_scale = 0.0 if widths is None else v[w > 0].max().item() / 4
-        self.power = float(power)
         c, w, v = (t[w > 0] for t in (c, w, even(v)))
         w = (w / v) ** power * v
-        gaps = c.sort().values.diff()
-        self.single = is_single(c, gaps[gaps > 0])
         self.register_buffer("centers", c)
         self.register_buffer("weights", w / w.sum())
-        self.register_buffer("widths", v, persistent=False)
+        self.register_buffer("widths", v)
+        self.set_extra_state(power)
 
     @classmethod
     def fit(
@@ -138,6 +127,19 @@ class Bins(Prior):
         """(N, 1) labels -> (N,) their bins, or the nearest ones."""
         distance = (target - self.centers).abs() - self.widths / 2  # (N, K)
         return distance.argmin(-1)
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self.power, dtype=torch.float64)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Set the power, and whether float32 keeps the centers, which a state loads before."""
+        gaps = self.centers.sort().values.diff()
+        self.power, self.single = float(state), is_single(self.centers, gaps[gaps > 0])
+
+    def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
+        """A state of an earlier version has neither widths nor power."""
+        own = {prefix + "widths": self.widths, prefix + "_extra_state": self.get_extra_state()}
+        super()._load_from_state_dict({**own, **state_dict}, prefix, *others)
 
 
 class Batch(Prior):
@@ -188,8 +190,7 @@ class Batch(Prior):
         if readable and (bad := labels[:, 0].isnan()).any():
             labels = labels[~bad]
         local = labels
-        if self.training and distributed.is_available() and distributed.is_initialized():
-            labels = gather(labels)
+        labels = gather(labels) if self.training else labels
         if self.queue:
             labels = self.queued(labels)
         if self.max_atoms is not None and labels.shape[0] > self.max_atoms:
@@ -209,9 +210,7 @@ class Batch(Prior):
         order = torch.rand_like(labels[:, 0]).masked_fill(bad, 2.0).argsort()  # NaN comes last
         dropped = target[:, 0].isnan() & (local.shape[0] < target.shape[0])
         chosen, own = order[: self.max_atoms], (~dropped).cumsum(0) - 1
-        if self.training and has_ranks():
-            rank = distributed.get_rank()
-            own = own + (gather(torch.full_like(local[:, :1], rank)) < rank).sum()
+        own = own + skip(local) if self.training else own
         return labels[chosen], (~torch.zeros_like(bad).index_fill(0, chosen, True))[own]
 
     def queued(self, labels: Tensor) -> Tensor:
