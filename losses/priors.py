@@ -125,8 +125,7 @@ class Bins(Prior):
 
     def index(self, target: Tensor) -> Tensor:
         """(N, 1) labels -> (N,) their bins, or the nearest ones."""
-        distance = (target - self.centers).abs() - self.widths / 2  # (N, K)
-        return distance.argmin(-1)
+        return ((target - self.centers).abs() - self.widths / 2).argmin(-1)  # of (N, K)
 
     def get_extra_state(self) -> Tensor:
         return torch.tensor(self.power, dtype=torch.float64)
@@ -170,7 +169,8 @@ class Batch(Prior):
             evidence = likelihood.log_evidence_atoms(pred, atoms, log_weights)
             if missing is None:
                 return evidence
-            own = likelihood.log_prob(target.nan_to_num(0.0), pred)
+            held = likelihood.held(pred, atoms.amin(0), atoms.amax(0))
+            own = likelihood.log_prob(target.nan_to_num(0.0), held)
             return torch.where(missing, torch.logaddexp(evidence, own), evidence)
         if atoms.shape[0] and not (self.warned or torch.compiler.is_compiling()):
             self.warned = True
@@ -184,9 +184,10 @@ class Batch(Prior):
     def atoms(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """(K, D) labels, (K,) log-weights and, where `max_atoms` left out labels, (N,) whether a
         sample's own is missing. Labels that are NaN are dropped where they can be read; elsewhere
-        their log-weight is -inf. Call once per step: fills the queue.
+        their log-weight is -inf. So is that of the ends of all labels, which follow sampled ones:
+        robust likelihoods hold the evidence there. Call once per step: fills the queue.
         """
-        labels, missing, readable = target.detach(), None, is_readable(target)
+        labels, missing, ends, readable = target.detach(), None, [], is_readable(target)
         if readable and (bad := labels[:, 0].isnan()).any():
             labels = labels[~bad]
         local = labels
@@ -194,13 +195,17 @@ class Batch(Prior):
         if self.queue:
             labels = self.queued(labels)
         if self.max_atoms is not None and labels.shape[0] > self.max_atoms:
+            ends = [labels.nan_to_num(torch.inf).amin(0), labels.nan_to_num(-torch.inf).amax(0)]
             labels, missing = self.sampled(labels, local, target)
-        if readable:
-            return labels, labels.new_zeros(labels.shape[0]), missing
-        bad = labels[:, 0].isnan()
-        log_weights = torch.where(bad & ~bad.all(), -torch.inf, 0.0).to(labels.dtype)
-        fill = labels.nanmean(0).nan_to_num(0.0)
-        return torch.where(bad[:, None], fill, labels), log_weights, missing
+        log_weights = labels.new_zeros(labels.shape[0])
+        if not readable:
+            bad = labels[:, 0].isnan()
+            log_weights = log_weights.masked_fill(bad & ~bad.all(), -torch.inf)
+            labels = labels.where(~bad[:, None], labels.nanmean(0).nan_to_num(0.0))
+        if ends:
+            labels = torch.cat([labels, torch.stack(ends)])
+            log_weights = torch.cat([log_weights, log_weights.new_full((2,), -torch.inf)])
+        return labels, log_weights, missing
 
     def sampled(self, labels: Tensor, local: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return `max_atoms` of all labels, and whether those of the target (N, D) are missing;
