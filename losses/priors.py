@@ -167,11 +167,14 @@ class Batch(Prior):
         atoms, log_weights, missing = self.atoms(target)
         if atoms.shape[0] > 1:
             evidence = likelihood.log_evidence_atoms(pred, atoms, log_weights)
-            if missing is None:
+            if missing is not None:
+                held = likelihood.held(pred, atoms.amin(0), atoms.amax(0))
+                own = likelihood.log_prob(target.nan_to_num(0.0), held)
+                evidence = torch.where(missing, torch.logaddexp(evidence, own), evidence)
+            if self.training or is_readable(target):
                 return evidence
-            held = likelihood.held(pred, atoms.amin(0), atoms.amax(0))
-            own = likelihood.log_prob(target.nan_to_num(0.0), held)
-            return torch.where(missing, torch.logaddexp(evidence, own), evidence)
+            plain = Flat().log_evidence(likelihood, pred, target)  # of one label, as below
+            return torch.where(log_weights.isfinite().sum() > 1, evidence, plain)
         if atoms.shape[0] and not (self.warned or torch.compiler.is_compiling()):
             self.warned = True
             message = "A batch of one label has no gradient in training, in eval mode the plain "
@@ -219,14 +222,11 @@ class Batch(Prior):
         return labels[chosen], (~torch.zeros_like(bad).index_fill(0, chosen, True))[own]
 
     def queued(self, labels: Tensor) -> Tensor:
-        """Return the labels of this batch and of earlier ones, and keep the latest.
-
-        Activation checkpointing repeats a call in the backward pass, with the queue of the first.
+        """Return the labels of this batch and of earlier ones, and keep the latest. Activation
+        checkpointing repeats a call in the backward pass, with the queue of the first.
         """
-        earlier, in_backward = self.earlier, False
-        if self.training and not torch.compiler.is_compiling():
-            in_backward = torch._C._current_graph_task_id() >= 0
-        if in_backward:
+        earlier, eager = self.earlier, self.training and not torch.compiler.is_compiling()
+        if in_backward := eager and torch._C._current_graph_task_id() >= 0:
             batch, earlier = self.latest
             if not torch.equal(batch.nan_to_num(), labels.nan_to_num()):
                 raise RuntimeError(

@@ -123,6 +123,16 @@ def test_a_single_label_with_a_weight_is_a_batch_of_one(kind, count):
     assert_close(value, BalancedLoss(kind(1.0), Flat())(*given), 1e-6)
 
 
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.filterwarnings("ignore:A batch of one label")
+def test_a_single_label_is_the_same_in_torch_func(train: bool):
+    pred, target = torch.zeros(3, 1), column(1, 2, 3)
+    loss, weight = BMC(1.0).train(train), torch.tensor([0.0, 1, 0])
+    found = torch.func.grad(lambda p: loss(p, target, weight))(pred)
+    assert_close(found, evaluate(loss, pred, target, weight)[1], 1e-6)
+    assert found[1].item() == (0 if train else -4)
+
+
 def test_a_compiled_batch_prefers_labels_with_a_weight():
     """Where no number can be read, others are sampled last and leave the queue first."""
     weight = torch.tensor([0.0] * 60 + [1.0] * 4)
