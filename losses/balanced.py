@@ -245,6 +245,6 @@ def balanced_mse(
         >>> balanced_mse(model(x), y, sigma=8.0).backward()
     """
     state = {"likelihood.sigma": sigma} if isinstance(sigma, Tensor) else {}
-    gaussian = Gaussian(torch.ones(sigma.shape) if state else sigma, bool(state))
+    gaussian = Gaussian(torch.ones(sigma.shape) if state else sigma)
     loss = BalancedLoss(gaussian, prior or Batch(), strength, reduction=reduction)
     return functional_call(loss, state, (pred, target, weight))

@@ -60,9 +60,11 @@ def check_samples(
     if weight is not None and weight.shape != target.shape[:1]:
         raise ValueError(f"Expected weight (N,) = ({len(target)},), got {tuple(weight.shape)}.")
     target, weight = target.to(pred.dtype), None if weight is None else weight.to(pred.dtype)
-    if weight is not None and not (is_readable(target) and math.isfinite(target.sum().item())):
-        # a sample of weight 0 may have no label
-        target = target.masked_fill((weight == 0)[:, None] & ~target.isfinite(), 0.0)
+    if weight is not None:  # a sample of weight 0 may have no label, or a huge number in its place
+        ignored = (weight == 0)[:, None]
+        if weight.requires_grad:  # its gradient is the loss of the sample
+            ignored = ignored & ~target.isfinite()
+        target = target.masked_fill(ignored, 0.0)
     if is_readable(target):
         check_numbers(target, weight, mean)
     elif weight is not None:
@@ -107,6 +109,14 @@ def gather(local: Tensor) -> Tensor:
     shards = [torch.empty_like(padded) for _ in range(world)]
     distributed.all_gather(shards, padded)
     return torch.cat([shard[: int(n)] for shard, n in zip(shards, sizes, strict=True)])
+
+
+def skip(local: Tensor) -> Tensor | int:
+    """Return how many rows of `gather` to skip to reach those of this rank, (n, D)."""
+    if not has_ranks():
+        return 0
+    rank = distributed.get_rank()
+    return (gather(torch.full_like(local[:, :1], rank)) < rank).sum()
 
 
 def samples(values: Tensor, weight: Tensor | None) -> Tensor:

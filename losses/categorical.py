@@ -161,11 +161,17 @@ class Histogram(Likelihood):
         """p_train of a bin is the sum over its atoms, divided by v_k and raised to the power. The
         weights w_a are powers of a density already: an atom's mass is u_a (w_a / u_a)^(1/power)
         for its width u_a.
+
+        With soft targets, bins without an atom are as frequent as the rarest other bin: the labels
+        next to them have a share in them, so that with p_train = 0 the loss had no lower bound.
         """
         log_u = widths.log()
         log_p = (log_weights - log_u) / power + log_u
         peak = log_p.amax()
         mass = torch.zeros(self.bins, dtype=pred.dtype, device=pred.device)
         mass = mass.index_add(0, self.index(atoms), (log_p - peak).exp().to(pred.dtype))
-        log_w = power * (mass.log() + peak - self.widths.log()).to(pred.dtype)
+        log_p = mass.log() + peak - self.widths.log()  # of a density
+        if self.soft:
+            log_p = log_p.where(mass > 0, log_p.where(mass > 0, math.inf).amin())
+        log_w = power * log_p.to(pred.dtype)
         return torch.logsumexp(pred + log_w, -1) - torch.logsumexp(pred, -1)

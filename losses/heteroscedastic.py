@@ -66,9 +66,12 @@ class Heteroscedastic(Likelihood):
     def decode(self, pred: Tensor) -> Tensor:
         return pred.chunk(2, -1)[0]
 
+    def held(self, pred: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        mean, r = pred.chunk(2, -1)
+        return torch.cat([self.shape.held(mean, low, high), r], -1)
+
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
-        mean, scale = self.mean_and_scale(pred)
-        mean = self.shape.held(mean, atoms.amin(0), atoms.amax(0))
+        mean, scale = self.mean_and_scale(self.held(pred, atoms.amin(0), atoms.amax(0)))
         r = (mean[:, None] - atoms) / scale[:, None]  # (N, K, D)
         evidence = torch.logsumexp(log_weights - self.shape.energy(r).sum(-1), -1).to(pred.dtype)
         return evidence - (scale.log() + self.shape.log_z).sum(-1)

@@ -61,6 +61,10 @@ class Likelihood(nn.Module):
         """(N, W) -> (N, D): the point prediction that evaluation uses."""
         return pred
 
+    def held(self, pred: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """pred (N, W), where the evidence of labels within low, high (D,) is taken."""
+        return pred
+
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """log sum_k w_k p(a_k | pred): (N, W), (K, D), (K,) -> (N,)."""
         name = type(self).__name__
@@ -190,10 +194,6 @@ class Location(Likelihood):
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         r = (target - pred) / self.scale_for(pred)
         return -self.energy(r).sum(-1) - self.log_norm(pred)
-
-    def held(self, pred: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """pred (N, D), where the evidence of labels within low, high (D,) is taken."""
-        return pred
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         x = self.held(pred, atoms.amin(0), atoms.amax(0))

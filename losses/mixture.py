@@ -52,10 +52,18 @@ class GaussianMixture(Prior):
                 "the means must be finite and every covariance positive definite; its smallest "
                 f"eigenvalue is {values.min().item():.3g}. Regularise the fit."
             )
-        self.single = d == 1 and is_single(mu, cov[:, 0, 0].sqrt())
         self.register_buffer("weights", w)
         self.register_buffer("means", mu)
         self.register_buffer("covariances", cov)
+        self._set_precision()
+
+    def _set_precision(self) -> None:
+        deviations = self.covariances[:, 0, 0].sqrt()
+        self.single = self.means.shape[-1] == 1 and is_single(self.means, deviations)
+
+    def _load_from_state_dict(self, *given):  # pyright: ignore
+        super()._load_from_state_dict(*given)
+        self._set_precision()
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         self.check(target)

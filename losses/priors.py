@@ -13,18 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from .batches import (
-    even,
-    gather,
-    has_ranks,
-    is_readable,
-    is_single,
-    is_transformed,
-    normalised,
-    numbers,
-)
+from .batches import even, gather, is_readable, is_single, is_transformed, normalised, numbers, skip
 from .likelihoods import Likelihood
 
 
@@ -61,8 +52,8 @@ class Bins(Prior):
     uniform for 1 (the paper's), unchanged for 0 (the plain loss). p_train is a density: `widths`
     (K,) of the bins matter where they differ; `fit` knows them.
 
-    A learned scale stays above a quarter of the widest bin: below, the sum over centers is no
-    integral, and the loss of labels between them has no minimum.
+    A learned scale stays above a quarter of the widest bin with labels: below, the sum over centers
+    is no integral, and the loss of labels between them has no minimum.
 
     Example, for whole ages, which are the centers of the bins:
         >>> edges = np.arange(-0.5, 122)
@@ -83,14 +74,13 @@ class Bins(Prior):
             raise ValueError(
                 f"Expected finite centers (K,), weights (K,) and widths (K,) > 0, got {shapes}."
             )
-        self.power, self.least_scale = float(power), 0.0 if widths is None else v.max().item() / 4
+        self.least_scale = 0.0 if widths is None else v[w > 0].max().item() / 4
         c, w, v = (t[w > 0] for t in (c, w, even(v)))
         w = (w / v) ** power * v
-        gaps = c.sort().values.diff()
-        self.single = is_single(c, gaps[gaps > 0])
         self.register_buffer("centers", c)
         self.register_buffer("weights", w / w.sum())
-        self.register_buffer("widths", v, persistent=False)
+        self.register_buffer("widths", v)
+        self.set_extra_state(power)
 
     @classmethod
     def fit(
@@ -108,20 +98,11 @@ class Bins(Prior):
         sample_weight: how often each label occurs. fill_below: the empty bins below the smallest
         label are not smoothed but filled afterwards, see `reweight.fill_below`.
         """
-        from .reweight import fill_below as filled
-        from .reweight import histogram, smooth
+        from .reweight import bin_mass
 
         bounds = np.asarray(edges, dtype=float)
-        counts, widths = histogram(labels, bounds, sample_weight), np.diff(bounds)
-        equal = bool((even(torch.from_numpy(widths)) == 1).all())
-        density = counts if equal else counts / widths
-        if smoothing is not None:
-            first = int(np.argmax(density > 0)) if fill_below else 0
-            smoothed = smooth(density[first:], **{"whole": False, **smoothing})
-            density = np.concatenate([density[:first], smoothed])
-        density = filled(density) if fill_below else density
-        mass = density if equal else density * widths
-        return cls((bounds[:-1] + bounds[1:]) / 2, mass, power, widths)
+        mass = bin_mass(labels, bounds, smoothing, sample_weight, fill_below)
+        return cls((bounds[:-1] + bounds[1:]) / 2, mass, power, np.diff(bounds))
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         if self.power == 0:
@@ -139,9 +120,25 @@ class Bins(Prior):
         return self.centers.to(dtype)[:, None], self.weights.to(dtype).log()
 
     def log_prob(self, target: Tensor) -> Tensor:
-        """Log-probability of the label's bin, or of the nearest one."""
-        distance = (target - self.centers).abs() - self.widths / 2  # (N, K)
-        return self.weights.to(target.dtype).log()[distance.argmin(-1)]
+        """Log-probability of the label's bin."""
+        return self.weights.to(target.dtype).log()[self.index(target)]
+
+    def index(self, target: Tensor) -> Tensor:
+        """(N, 1) labels -> (N,) their bins, or the nearest ones."""
+        return ((target - self.centers).abs() - self.widths / 2).argmin(-1)  # of (N, K)
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self.power, dtype=torch.float64)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Set the power, and whether float32 keeps the centers, which a state loads before."""
+        gaps = self.centers.sort().values.diff()
+        self.power, self.single = float(state), is_single(self.centers, gaps[gaps > 0])
+
+    def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
+        """A state of an earlier version has neither widths nor power."""
+        own = {prefix + "widths": self.widths, prefix + "_extra_state": self.get_extra_state()}
+        super()._load_from_state_dict({**own, **state_dict}, prefix, *others)
 
 
 class Batch(Prior):
@@ -170,10 +167,14 @@ class Batch(Prior):
         atoms, log_weights, missing = self.atoms(target)
         if atoms.shape[0] > 1:
             evidence = likelihood.log_evidence_atoms(pred, atoms, log_weights)
-            if missing is None:
+            if missing is not None:
+                held = likelihood.held(pred, atoms.amin(0), atoms.amax(0))
+                own = likelihood.log_prob(target.nan_to_num(0.0), held)
+                evidence = torch.where(missing, torch.logaddexp(evidence, own), evidence)
+            if self.training or is_readable(target):
                 return evidence
-            own = likelihood.log_prob(target.nan_to_num(0.0), pred)
-            return torch.where(missing, torch.logaddexp(evidence, own), evidence)
+            plain = Flat().log_evidence(likelihood, pred, target)  # of one label, as below
+            return torch.where(log_weights.isfinite().sum() > 1, evidence, plain)
         if atoms.shape[0] and not (self.warned or torch.compiler.is_compiling()):
             self.warned = True
             message = "A batch of one label has no gradient in training, in eval mode the plain "
@@ -186,24 +187,28 @@ class Batch(Prior):
     def atoms(self, target: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """(K, D) labels, (K,) log-weights and, where `max_atoms` left out labels, (N,) whether a
         sample's own is missing. Labels that are NaN are dropped where they can be read; elsewhere
-        their log-weight is -inf. Call once per step: fills the queue.
+        their log-weight is -inf. So is that of the ends of all labels, which follow sampled ones:
+        robust likelihoods hold the evidence there. Call once per step: fills the queue.
         """
-        labels, missing, readable = target.detach(), None, is_readable(target)
+        labels, missing, ends, readable = target.detach(), None, [], is_readable(target)
         if readable and (bad := labels[:, 0].isnan()).any():
             labels = labels[~bad]
         local = labels
-        if self.training and distributed.is_available() and distributed.is_initialized():
-            labels = gather(labels)
+        labels = gather(labels) if self.training else labels
         if self.queue:
             labels = self.queued(labels)
         if self.max_atoms is not None and labels.shape[0] > self.max_atoms:
+            ends = [labels.nan_to_num(torch.inf).amin(0), labels.nan_to_num(-torch.inf).amax(0)]
             labels, missing = self.sampled(labels, local, target)
-        if readable:
-            return labels, labels.new_zeros(labels.shape[0]), missing
-        bad = labels[:, 0].isnan()
-        log_weights = torch.where(bad & ~bad.all(), -torch.inf, 0.0).to(labels.dtype)
-        fill = labels.nanmean(0).nan_to_num(0.0)
-        return torch.where(bad[:, None], fill, labels), log_weights, missing
+        log_weights = labels.new_zeros(labels.shape[0])
+        if not readable:
+            bad = labels[:, 0].isnan()
+            log_weights = log_weights.masked_fill(bad & ~bad.all(), -torch.inf)
+            labels = labels.where(~bad[:, None], labels.nanmean(0).nan_to_num(0.0))
+        if ends:
+            labels = torch.cat([labels, torch.stack(ends)])
+            log_weights = torch.cat([log_weights, log_weights.new_full((2,), -torch.inf)])
+        return labels, log_weights, missing
 
     def sampled(self, labels: Tensor, local: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return `max_atoms` of all labels, and whether those of the target (N, D) are missing;
@@ -213,20 +218,15 @@ class Batch(Prior):
         order = torch.rand_like(labels[:, 0]).masked_fill(bad, 2.0).argsort()  # NaN comes last
         dropped = target[:, 0].isnan() & (local.shape[0] < target.shape[0])
         chosen, own = order[: self.max_atoms], (~dropped).cumsum(0) - 1
-        if self.training and has_ranks():
-            rank = distributed.get_rank()
-            own = own + (gather(torch.full_like(local[:, :1], rank)) < rank).sum()
+        own = own + skip(local) if self.training else own
         return labels[chosen], (~torch.zeros_like(bad).index_fill(0, chosen, True))[own]
 
     def queued(self, labels: Tensor) -> Tensor:
-        """Return the labels of this batch and of earlier ones, and keep the latest.
-
-        Activation checkpointing repeats a call in the backward pass, with the queue of the first.
+        """Return the labels of this batch and of earlier ones, and keep the latest. Activation
+        checkpointing repeats a call in the backward pass, with the queue of the first.
         """
-        earlier, in_backward = self.earlier, False
-        if self.training and not torch.compiler.is_compiling():
-            in_backward = torch._C._current_graph_task_id() >= 0
-        if in_backward:
+        earlier, eager = self.earlier, self.training and not torch.compiler.is_compiling()
+        if in_backward := eager and torch._C._current_graph_task_id() >= 0:
             batch, earlier = self.latest
             if not torch.equal(batch.nan_to_num(), labels.nan_to_num()):
                 raise RuntimeError(

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .batches import check_samples
+from .batches import check_samples, even
 from .likelihoods import Likelihood
 
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
@@ -151,6 +151,25 @@ def fill_below(counts: NDArray) -> NDArray:
     """
     first = int(np.argmax(counts > 0))
     return np.concatenate([np.repeat(counts[first], first), counts[first:]])
+
+
+def bin_mass(
+    labels: ArrayLike,
+    edges: NDArray,
+    smoothing: dict | None = None,
+    sample_weight: ArrayLike | None = None,
+    filled: bool = False,
+) -> NDArray:
+    """(B,) label counts of `Bins.fit`, smoothed and filled as densities if the bins differ."""
+    counts, widths = histogram(labels, edges, sample_weight), np.diff(edges)
+    equal = bool((even(torch.from_numpy(widths)) == 1).all())
+    density = counts if equal else counts / widths
+    if smoothing is not None:
+        first = int(np.argmax(density > 0)) if filled else 0
+        smoothed = smooth(density[first:], **{"whole": False, **smoothing})
+        density = np.concatenate([density[:first], smoothed])
+    density = fill_below(density) if filled else density
+    return density if equal else density * widths
 
 
 def bin_weights(

@@ -57,7 +57,7 @@ class Subspace(Prior):
         shape, gram = tuple(basis.shape), basis.mT @ basis if basis.ndim == 2 else basis
         if basis.ndim != 2 or not torch.allclose(gram, torch.eye(len(gram)).to(gram), atol=1e-4):
             raise ValueError(f"basis must be (D, R) with orthonormal columns, got {shape}.")
-        self.prior = prior
+        self.prior, self.least_scale = prior, prior.least_scale
         self.register_buffer("basis", basis)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
@@ -83,6 +83,7 @@ class Product(Prior):
     def __init__(self, priors: Sequence[Prior]):
         super().__init__()
         self.priors = nn.ModuleList(priors)
+        self.least_scale = max(prior.least_scale for prior in priors)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         outputs = pred.unflatten(-1, (-1, target.shape[-1]))  # (N, W / D, D): means, then scales

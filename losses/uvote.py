@@ -59,9 +59,10 @@ class UVOTE(Likelihood):
 
     def weights(self, target: Tensor) -> Tensor:
         """(N, 1) -> (N, H)."""
-        log_p, powers = self.prior.weights.to(target).log(), self.powers.to(target)
-        log_mean = torch.logsumexp(log_p[:, None] * (1 - powers), 0)  # of p^-r over the labels
-        return (-powers * self.prior.log_prob(target)[:, None] - log_mean).exp()
+        mass, widths = (t.to(target).log() for t in (self.prior.weights, self.prior.widths))
+        log_w = -self.powers.to(target) * (mass - widths)[:, None]  # (K, H): density^-r
+        log_mean = torch.logsumexp(mass[:, None] + log_w, 0)  # over the labels
+        return (log_w[self.prior.index(target)] - log_mean).exp()
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         mean, log_scale = pred.chunk(2, -1)

@@ -84,8 +84,10 @@ class Maps(Binned):
         return torch.stack(rows) if rows else empty
 
     def averages(self, rows: Tensor, weights: Tensor) -> Averages:
-        sums = torch.einsum("rn,nmb->mrb", weights.to(rows.device), rows)
-        return shot_averages(sums, self)
+        infinite = rows.isinf()  # log10 of 0; 0 * inf would be NaN
+        both = rows.masked_fill(infinite, 0), infinite.to(rows)
+        sums, bad = (torch.einsum("rn,nmb->mrb", weights.to(rows.device), x) for x in both)
+        return shot_averages(sums.masked_fill(bad > 0, math.inf), self)
 
 
 AGE = (
@@ -129,10 +131,14 @@ def mesh_report(errors: Mapping[str, Array], rarity: Array) -> Report:
 
 
 def bin_sums(kind: Binned, p: Tensor, t: Tensor, weights: Tensor) -> Tensor:
-    """Counts n_b, then S_b of each measure: (N,), (N,), (R, N) -> (1 + M, R, B)."""
+    """Counts n_b, then S_b of each measure: (N,), (N,), (R, N) -> (1 + M, R, B). An error may be
+    infinite (the logarithm of 0), so that samples of weight 0 are left out.
+    """
     values = torch.stack([torch.ones_like(t), *(m.error(p, t) for m in kind.measures)])
     empty, bins = values.new_zeros(len(values), len(kind.shots)), kind.bins(t)
-    return torch.stack([empty.index_add(1, bins, values * weight) for weight in weights], 1)
+    return torch.stack(
+        [empty.index_add(1, bins, torch.where(w > 0, values * w, 0.0)) for w in weights], 1
+    )
 
 
 def average(

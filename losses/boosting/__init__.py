@@ -141,6 +141,7 @@ class Objective:
                 else "expected labels and predictions, got none"
             )
         weight = weight.reshape(-1, 1) if weight.size else np.ones((len(pred), 1))
+        labels = np.where(weight > 0, labels, labels[weight.argmax()])  # weight 0: any label
         grad, hess = self._at_mean(labels, pred, weight)
         return (weight * grad).reshape(shape), (weight * hess).reshape(shape)
 
@@ -150,6 +151,8 @@ class Objective:
             return self.derivatives(labels, pred)
         check_labels(self.likelihood, self.prior, labels)
         mean = np.broadcast_to((weight * labels).sum(0) / weight.sum(), pred.shape)
+        if self.first_move is not None and np.array_equal(self.first_move[1], mean[0]):
+            self._check_first_tree(pred)  # it had no split; other labels are another training
         grad, hess = self.derivatives(labels, mean)
         step = self.learning_rate * (np.abs(grad) / hess).max(0)
         self.first_move = pred[0].copy(), mean[0], step  # LightGBM hands out its own memory

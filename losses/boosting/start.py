@@ -36,7 +36,8 @@ class BalancedBooster(RegressorMixin, BaseEstimator):
         if self._start not in ("init_score", "base_margin"):
             raise TypeError(f"expected an LGBMRegressor or an XGBRegressor, got {self.booster!r}")
         objective = copy.copy(self.objective)
-        objective.known, library = None, type(self.booster).__module__.split(".")[0]
+        objective.known = objective.first_move = None  # of an earlier training
+        library = type(self.booster).__module__.split(".")[0]
         objective.learning_rate = self.booster.learning_rate or DEFAULTS[library]
         plain: Any = clone(self.booster)
         balanced: Any = clone(self.booster).set_params(objective=objective)  # pyright: ignore

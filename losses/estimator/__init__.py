@@ -69,8 +69,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
     `score` is R^2 with equal weight for equally wide ranges of the label, so that GridSearchCV does
     not prefer the plain loss.
 
-    After fit: `sigma_`, `power_` (chosen), `noise_` (the held-out error's scale, used by
-    intervals), `loss_` (of labels minus `center_`, over `scale_`), `network_`, `n_features_in_`.
+    After fit: `sigma_`, `power_` (chosen), `noise_` (of intervals: the held-out error's scale, else
+    the loss's), `loss_` (of labels minus `center_`, over `scale_`), `network_`, `n_features_in_`.
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -116,6 +116,9 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         self._check(labels, weight)
         self.shape_ = np.shape(y)[1:]
         X, labels, weight = training.distinct(X, labels, weight)
+        if (constant := np.ptp(labels, axis=0) == 0).any():
+            value = labels[0, constant][0]
+            raise ValueError(f"All labels are {value:g}: nothing can be learnt.")
         self.input_center_, self.input_scale_ = training.standard(X, weight)
         self.center_, self.scale_ = training.standard(labels, weight)
         if isinstance(self.likelihood, Likelihood) or isinstance(self.prior, Prior):
@@ -126,7 +129,7 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.ends_ = data.ends
         sigma, self.power_, noise = self._choose(data, seed)
-        self.noise_, self.sigma_ = noise * self.scale_, None
+        self.sigma_ = None
         if sigma is not None:
             self.sigma_ = (
                 sigma * self.scale_ if len(sigma) > 1 else float(sigma[0] * self.scale_[0])
@@ -134,6 +137,11 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         plain, _ = training.trained(self, data, build.plain(self, data), seed)
         self.loss_ = build.balanced(self, data, sigma, self.power_)
         self.network_, self.n_iter_ = training.trained(self, data, self.loss_, seed, plain)
+        if noise is None:  # nothing was held out
+            unit = training.standard(targets, weight)[1]
+            scale = getattr(self.loss_.likelihood, "value", None)
+            noise = (unit if sigma is None else sigma) if scale is None else scale.detach().numpy()
+        self.noise_ = np.broadcast_to(noise, labels.shape[1]) * self.scale_
         if self.n_iter_ >= self.max_iter:
             warnings.warn(
                 f"The training stopped after max_iter={self.max_iter} steps, before it converged; "
@@ -155,9 +163,6 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"Only prior='bins' can be tempered, got power={self.power}.")
         if not weight.any():
             raise ValueError("All weights are zero: at least one non-zero weight is needed.")
-        if (constant := np.ptp(labels[weight > 0], axis=0) == 0).any():
-            value = labels[weight > 0][0, constant][0]
-            raise ValueError(f"All labels are {value:g}: nothing can be learnt.")
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return R^2 with equal weight for equally wide ranges of the training labels."""
@@ -210,8 +215,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
     def _tempers(self, dims: int) -> bool:
         return self.prior == "bins" or (self.prior == "auto" and dims == 1)
 
-    def _choose(self, data: Data, seed: int) -> tuple[Any, Any, NDArray]:
-        """Return sigma, power and the scale (D,) of their error on held-out samples."""
+    def _choose(self, data: Data, seed: int) -> tuple[Any, Any, Any]:
+        """Return sigma, power and the scale (D,) of their error on held-out samples, if any."""
         dims = data.labels.shape[1]
         unit = training.standard(data.labels.numpy(), data.weight.numpy())[1]
         named = not isinstance(self.likelihood, Likelihood)
@@ -221,15 +226,14 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
         open_sigma = named and self.likelihood != "histogram" and sigmas[0] is None
         open_power = self.power == "auto" and self._tempers(dims)
         powers: Any = [1.0] if self.power == "auto" else [self.power]
-        if len(data.inputs) < FEW or not (open_sigma or open_power):
-            sigma = 0.5 * unit if open_sigma else sigmas[0]
-            scale = getattr(build.balanced(self, data, sigma, powers[0]).likelihood, "value", None)
-            scale = (unit if sigma is None else sigma) if scale is None else scale.detach().numpy()
-            return sigma, powers[0], np.broadcast_to(scale, dims)
         out = training.held_out(data.labels, self.validation_fraction, seed)
         inner, outer = data.take(~out), data.take(out)
+        # nothing is held out either if all other labels are equal
+        few = len(data.inputs) < FEW or bool((inner.ends[0] == inner.ends[1]).any())
+        if few or not (open_sigma or open_power):
+            return 0.5 * unit if open_sigma else sigmas[0], powers[0], None
         labels, weight = outer.labels.numpy(), outer.weight.numpy()
-        even = training.range_weights(labels, weight, outer.ends.numpy())
+        even = training.range_weights(labels, weight, data.ends.numpy())
         plain, _ = training.trained(self, inner, build.plain(self, inner), seed)
         if open_sigma:
             error = training.errors(plain, build.plain(self, inner), outer, inner.ends) / unit

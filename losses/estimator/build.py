@@ -69,13 +69,15 @@ def _prior(settings: Any, data: Data, likelihood: Likelihood, power: float) -> P
     if isinstance(likelihood, Histogram):  # as soft as its targets: no bin is empty
         centers = (likelihood.edges[1:] + likelihood.edges[:-1]).double() / 2
         return Bins(centers, weight @ likelihood.soft_target(labels), power)
-    # so fine that the noise of neighbouring centers overlaps
+    # so fine that the noise of neighbouring centers overlaps; a learned scale stays above the bins
     location = isinstance(likelihood, Location)
-    scale = float(likelihood.value.min()) if location else float(labels.std()) / 4
+    scale = float(likelihood.value.detach().min()) if location else float(labels.std()) / 4
     reach = float(labels.max() - labels.min()) / scale
-    ends = _edges(data, int(np.clip(2 * reach, BINS, 10 * BINS)))
+    least = 10 * BINS if likelihood.learned else BINS
+    ends = _edges(data, int(np.clip(2 * reach, least, 10 * BINS)))
     counts, _ = np.histogram(labels[:, 0].numpy(), ends.numpy(), weights=weight.numpy())
-    return Bins((ends[1:] + ends[:-1]) / 2, torch.from_numpy(counts), power)
+    widths = ends.diff() if likelihood.learned else None
+    return Bins((ends[1:] + ends[:-1]) / 2, torch.from_numpy(counts), power, widths)
 
 
 def _edges(data: Data, bins: int) -> Tensor:

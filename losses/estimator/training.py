@@ -58,7 +58,7 @@ def trained(
     settings: Any, data: Data, loss: BalancedLoss, seed: int, start: nn.Module | None = None
 ) -> tuple[nn.Module, int]:
     """Train a network (N, F) -> (N, W), from the weights of `start` if given; return it and the
-    number of steps.
+    number of steps. A learned scale minimises -log p itself, not the loss in its unit.
     """
     inputs, labels, weight = data
     likelihood, width = loss.likelihood, loss.likelihood.width(labels.shape[1])
@@ -90,7 +90,13 @@ def trained(
         def step() -> Tensor:
             optimizer.zero_grad()
             size = torch.stack([layer.weight.square().sum() for layer in layers]).sum()
-            value = loss(network(inputs), labels, weight) / divisor + settings.alpha * size / total
+            value = loss(network(inputs), labels, weight)
+            if likelihood.learned:  # the line search needs the function that the gradient is of
+                flat = isinstance(loss.prior, Flat) or getattr(loss.prior, "power", 1) == 0
+                value = value / likelihood.unit + flat * likelihood.log_norm(labels).detach()
+            else:
+                value = value / divisor
+            value = value + settings.alpha * size / total
             value.backward()
             return value
 
@@ -167,7 +173,8 @@ def range_weights(labels: NDArray, weight: NDArray, ends: NDArray) -> NDArray:
     """(N, D), (N,), (2, D) -> (N, D): weights that sum to one in each of RANGES equally wide ranges
     of each label dimension that has any.
     """
-    place = (labels - ends[0]) / (ends[1] - ends[0]) * RANGES
+    span = ends[1] - ends[0]
+    place = (labels - ends[0]) / np.where(span > 0, span, 1) * RANGES
     place = np.clip(place, 0, RANGES - 1).astype(int)
-    totals = [np.bincount(column, weight, RANGES)[column] for column in place.T]
-    return weight[:, None] / np.stack(totals, 1)
+    totals = np.stack([np.bincount(column, weight, RANGES)[column] for column in place.T], 1)
+    return weight[:, None] / np.where(totals > 0, totals, 1)

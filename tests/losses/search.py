@@ -62,7 +62,7 @@ def log_evidence(loss: BalancedLoss, x: Tensor, s: Tensor, atoms: Any, own: Any,
             return likelihood.log_evidence_mixture(x, prior)
     held = x if isinstance(likelihood, Gaussian) else x.clamp(atoms[0].amin(0), atoms[0].amax(0))
     evidence = (atoms[1] + log_p(likelihood, atoms[0], held[:, None], s)).logsumexp(-1)
-    likely = log_p(likelihood, y, x, s)
+    likely = log_p(likelihood, y, held, s)
     return evidence if own is None else torch.where(own, evidence.logaddexp(likely), evidence)
 
 
@@ -82,9 +82,13 @@ def compare(loss: BalancedLoss, *batches: Given, atoms: Any = None) -> dict[str,
         labels = torch.cat([every[0], torch.cat([every[0][:0], *every[1:]])[: prior.queue]])
         if prior.max_atoms is not None:  # which ones were sampled is asked of the prior
             torch.manual_seed(0)
-            labels, _, own = copy.deepcopy(prior).atoms(marked)
+            chosen, log_w, own = copy.deepcopy(prior).atoms(marked)
             torch.manual_seed(0)
         atoms = labels.double(), torch.zeros(len(labels), dtype=D64)
+        if own is not None:  # all labels, without weight, have the ends where evidence is held
+            chosen = chosen[log_w == 0].double()
+            log_w = torch.cat([torch.zeros(len(chosen), dtype=D64), atoms[1] - math.inf])
+            atoms = torch.cat([chosen, atoms[0]]), log_w
     elif isinstance(prior, Bins) and atoms is None:
         atoms = prior.centers.double()[:, None], prior.weights.double().log()
     leaf = pred.detach().clone().requires_grad_()

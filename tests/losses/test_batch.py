@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
+from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Heteroscedastic, Huber, Laplace
 from tests.losses.pairs import D64, assert_close, evaluate, evaluate_exactly, generator
 
 
@@ -15,7 +15,8 @@ def column(*values: float) -> torch.Tensor:
 
 
 def atoms(prior: Batch, *labels: float) -> list[float]:
-    return prior.atoms(column(*labels))[0][:, 0].tolist()
+    found, log_weights, _ = prior.atoms(column(*labels))
+    return found[log_weights == 0, 0].tolist()
 
 
 def test_queue_holds_the_latest_labels():
@@ -88,6 +89,28 @@ def test_few_atoms_keep_the_own_label(count, weighted, queue, small_limits):
     assert (rows.mean(0) - ours).abs().min() < 1e-9
 
 
+@pytest.mark.parametrize("kind", [Laplace, Huber, lambda s: Heteroscedastic(Laplace(s))])
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("transformed", [False, True])
+def test_few_atoms_hold_the_evidence_at_the_ends_of_all_labels(kind, dims, transformed):
+    """A prediction beyond two of three labels is not held if it is within all of them."""
+    likelihood = kind(torch.tensor(0.8, dtype=D64))
+    y = torch.tensor([[0.0], [1.0], [5.0]], dtype=D64).expand(3, dims)
+    x = torch.tensor([[-1.0], [3.0], [7.0]], dtype=D64).expand(3, dims)
+    x = torch.cat([x, torch.zeros(3, likelihood.width(dims) - dims, dtype=D64)], -1)
+    held = x.clamp(0, 5)
+    likely = torch.stack([likelihood.log_prob(a.expand(3, dims), held) for a in y], -1)  # (N, K)
+    prior = Batch(max_atoms=2)
+    evidence = prior.log_evidence
+    if transformed:
+        evidence = torch.vmap(prior.log_evidence, (None, 0, 0), randomness="different")
+        x, y = x[None], y[None]
+    found = evidence(likelihood, x, y).reshape(3)
+    every, index = likely.exp().sum(-1, keepdim=True) - likely.exp(), torch.arange(3)
+    every[index, index] += likely[index, index].exp()  # (N, K): without the k-th, unless own
+    assert (every.log() - found[:, None]).abs().amax(0).min() < 1e-9
+
+
 @pytest.mark.parametrize("count", [3, 1100])
 @pytest.mark.parametrize("kind", [Gaussian, Laplace])
 def test_a_single_label_with_a_weight_is_a_batch_of_one(kind, count):
@@ -98,6 +121,16 @@ def test_a_single_label_with_a_weight_is_a_batch_of_one(kind, count):
     with pytest.warns(match="A batch of one label"):
         value = BalancedLoss(kind(1.0), Batch()).eval()(*given)
     assert_close(value, BalancedLoss(kind(1.0), Flat())(*given), 1e-6)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.filterwarnings("ignore:A batch of one label")
+def test_a_single_label_is_the_same_in_torch_func(train: bool):
+    pred, target = torch.zeros(3, 1), column(1, 2, 3)
+    loss, weight = BMC(1.0).train(train), torch.tensor([0.0, 1, 0])
+    found = torch.func.grad(lambda p: loss(p, target, weight))(pred)
+    assert_close(found, evaluate(loss, pred, target, weight)[1], 1e-6)
+    assert found[1].item() == (0 if train else -4)
 
 
 def test_a_compiled_batch_prefers_labels_with_a_weight():

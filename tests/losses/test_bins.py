@@ -14,6 +14,9 @@ from losses import (
     Histogram,
     Huber,
     Laplace,
+    Product,
+    Subspace,
+    balanced_mse,
 )
 from losses.reweight import histogram
 from tests.losses.pairs import D64, EDGES, assert_close, batch, evaluate, generator
@@ -95,6 +98,18 @@ def test_a_histogram_balances_labels_not_bins(prior):
     assert likelihood.decode(logits[:1]).item() == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize("edges", [[0.0, 1, 2, 3, 4], [0.0, 1, 2, 3.5, 4]])
+@pytest.mark.parametrize("power", [0.5, 1.0, None])
+def test_soft_targets_and_an_empty_bin_have_a_minimum(edges, power):
+    """The loss fell linearly with the logit of a bin that no label is in, but soft targets are."""
+    target = torch.tensor([[0.5], [1.5], [3.8], [0.7]], dtype=D64)
+    prior = Batch() if power is None else Bins.fit(target[:, 0], edges, power=power)
+    loss = BalancedLoss(Histogram(torch.tensor(edges, dtype=D64), soft=0.5), prior)
+    logits = torch.tensor([[0.0, 0, z, 0] for z in (0, 100, 1000)], dtype=D64)
+    near, far, further = (loss(row.expand(4, 4), target).item() for row in logits)
+    assert near < far < further
+
+
 def test_theorem_1_on_uneven_bins():
     """Summed over the bins, the model's p_train(y | x) is one."""
     labels = np.random.default_rng(0).gamma(2, 1.2, 500).clip(0, 10)
@@ -137,6 +152,23 @@ def test_a_learned_scale_stays_above_a_quarter_of_a_bin(kind):
         optimiser.step()
     assert likelihood.value.item() >= 0.5
     assert kind(0.01).value.item() == pytest.approx(0.01)  # a fixed one is the caller's
+
+
+WIDE = Bins.fit([0.5, 1.5, 2.5], [-1000, 0, 1, 2, 3, 1000])  # the outermost are empty
+
+
+@pytest.mark.parametrize("prior", [WIDE, Product([Flat(), WIDE]), Subspace(WIDE, torch.ones(1, 1))])
+def test_the_least_scale_is_of_bins_with_labels_at_any_depth(prior):
+    assert BalancedLoss(Gaussian(0.1, True), prior).sigma.item() == 0.25
+
+
+@pytest.mark.parametrize("learn", [False, True])
+def test_a_scale_given_to_the_function_is_the_callers(learn: bool):
+    sigma = torch.tensor(0.1, requires_grad=learn)
+    pred, target = torch.linspace(-1, 4, 8)[:, None], torch.linspace(0, 3, 8)[:, None]
+    value = balanced_mse(pred, target, WIDE, sigma)
+    assert_close(value.detach(), balanced_mse(pred, target, WIDE, 0.1), 1e-6)
+    assert value.requires_grad == learn
 
 
 @pytest.mark.parametrize("edges", [EDGES, torch.tensor([-4.0, -1, 0, 0.5, 4], dtype=D64)])

@@ -127,6 +127,22 @@ def test_instances_of_likelihoods_and_priors_are_taken_and_left_alone():
     assert BalancedRegressor(Laplace(0.5), Flat(), power=1.0).fit(x, y).predict(x).shape == (300,)
 
 
+@pytest.mark.parametrize("prior", ["flat", "bins"])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace])
+@pytest.mark.parametrize("size", [0.3, 0.03])
+def test_a_learned_scale_is_the_noise_from_any_start(kind, prior: str, size: float):
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(300, 3)), size * rng.normal(size=300)
+    y = 3 * x[:, 0] + noise
+    expected = noise.std() if kind is Gaussian else np.abs(noise).mean()
+    for start in (0.1, 10.0):
+        options = {"learn_sigma" if kind is Gaussian else "learn_scale": True}
+        model = BalancedRegressor(kind(start, **options), prior, hidden=(), power=1.0).fit(x, y)
+        assert model.loss_.sigma.item() == pytest.approx(expected, rel=0.1)  # of 300 samples
+        assert model.noise_ == pytest.approx(model.loss_.sigma.item())
+        assert np.abs(model.predict(x) - y).mean() < size
+
+
 def test_negligible_weights_change_nothing():
     """30 outliers of weight 1e-9 moved the noise from 3.5 to 409."""
     x, y = line(300)
@@ -139,6 +155,17 @@ def test_negligible_weights_change_nothing():
         np.testing.assert_allclose(found.noise_, expected.noise_)
         np.testing.assert_allclose(found.sigma_, expected.sigma_)
         np.testing.assert_allclose(found.predict(x), expected.predict(x))
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "histogram"])
+@pytest.mark.parametrize("seed", [0, 5])  # 5: the only 1 is held out
+def test_a_label_that_occurs_once(likelihood: str, seed: int):
+    x = np.arange(100.0)[:, None]
+    y = (x[:, 0] == 99).astype(float)
+    model = BalancedRegressor(likelihood, hidden=(), max_iter=5, random_state=seed)
+    assert np.isfinite(model.fit(x, y).predict(x)).all()
+    with pytest.raises(ValueError, match="All labels are 0: nothing can be learnt"):
+        model.fit(x, y, sample_weight=np.where(y > 0, 1e-9, 1))
 
 
 def test_sigma_and_noise_count_weights():
@@ -196,6 +223,14 @@ def test_a_search_does_not_prefer_the_plain_loss():
     assert best.score(np.repeat(x, 2, 0), np.repeat(y, 2)) == pytest.approx(best.score(x, y))
     two = clone(model).set_params(prior="mixture", sigma=[0.7, 1.4]).fit(x, np.stack([y, 2 * y], 1))
     assert two.score(x, np.stack([y, 2 * y], 1)) == pytest.approx(best.score(x, y), abs=0.1)
+
+
+def test_a_score_ignores_samples_of_weight_zero():
+    x, y = line(60)
+    model = BalancedRegressor(hidden=(), sigma=0.7, power=1.0, max_iter=5).fit(x, y)
+    some = y < np.quantile(y, 0.9)  # the highest range has no weight left
+    score = model.score(x, y, sample_weight=some.astype(float))
+    assert score == pytest.approx(model.score(x[some], y[some]))
 
 
 def test_nothing_is_drawn_from_the_global_generator():

@@ -90,6 +90,10 @@ def oracle_rows(pair: str, loss: BalancedLoss, pred: np.ndarray, target: np.ndar
             atoms = target if over == "Batch" else loss.prior.centers.numpy()[:, None]
             weights = np.ones(len(atoms)) if over == "Batch" else loss.prior.weights.numpy()
             hard = "HardHistogram" if "Histogram" in name else name  # an atom counts for its bin
+            if name == "Histogram":  # soft: empty bins are as frequent as the rarest one
+                counts, edges = np.histogram(atoms, EDGES.numpy(), weights=weights[:, None])
+                atoms = (edges[1:, None] + edges[:-1, None]) / 2
+                weights = np.where(counts > 0, counts, counts[counts > 0].min())
             logs = [log_density(hard, a, p, scale) for a in atoms]
             rows.append(nll + special.logsumexp(logs, b=weights))
         else:

@@ -1,11 +1,24 @@
-"""sigma: the floor, learning, checkpoints; "auto" is in test_auto.py."""
+"""sigma: the floor, learning, checkpoints, also of priors; "auto" is in test_auto.py."""
 
 import io
 
+import numpy as np
 import pytest
 import torch
 
-from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Huber, Laplace
+from losses import (
+    BMC,
+    BalancedLoss,
+    Batch,
+    Bins,
+    Flat,
+    Gaussian,
+    GaussianMixture,
+    Histogram,
+    Huber,
+    Laplace,
+)
+from tests.losses.pairs import generator
 
 LEARN = {Gaussian: "learn_sigma", Laplace: "learn_scale", Huber: "learn_scale"}
 
@@ -23,6 +36,41 @@ def test_checkpoint_round_trip_of_a_learned_sigma_and_a_queue():
     assert other.likelihood.sigma.tolist() == loss.likelihood.sigma.tolist() != [0.5, 1.0, 2.0]
     assert other.prior.earlier.tolist() == target[:6].tolist()
     assert torch.equal(other(pred, target), loss(pred, target))
+
+
+FAR = 1e6 + 30 * np.linspace(0, 1, 500) ** 2  # float32 cannot tell these labels apart
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "saved", "other"),
+    [
+        (
+            Gaussian(0.3),
+            Bins.fit(FAR, np.linspace(1e6, 1e6 + 30, 101)),
+            Bins.fit(FAR - 1e6, np.linspace(0, 30, 101)),
+        ),
+        (Gaussian(0.3), GaussianMixture.fit(FAR, 2), GaussianMixture.fit(FAR - 1e6, 2)),
+        (
+            Histogram([0.0, 1, 2, 4, 8, 30]),
+            Bins.fit(FAR - 1e6, [0, 1, 2, 4, 8, 30], power=0.5),
+            Bins.fit(FAR - 1e6, np.linspace(0, 30, 6), power=0.0),
+        ),
+    ],
+)
+def test_a_prior_that_is_loaded_is_the_saved_one(likelihood, saved, other):
+    target = torch.from_numpy(FAR[::10, None]) - (1e6 if isinstance(likelihood, Histogram) else 0)
+    target = target.float()
+    width = likelihood.width(1)
+    pred = torch.randn(50, width, generator=generator()) + (target if width == 1 else 0)
+    one, two = (BalancedLoss(likelihood, prior) for prior in (saved, other))
+    two.load_state_dict(one.state_dict())
+    assert torch.equal(one(pred, target), two(pred, target))
+
+
+def test_a_state_without_widths_is_loaded():
+    prior = Bins.fit(FAR, np.linspace(1e6, 1e6 + 30, 101), power=0.5)
+    prior.load_state_dict({name: prior.state_dict()[name] for name in ("centers", "weights")})
+    assert prior.power == 0.5
 
 
 def test_learned_sigma_is_a_parameter_and_a_fixed_one_is_not():

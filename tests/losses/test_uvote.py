@@ -38,6 +38,12 @@ def test_weights_balance_the_labels():
     np.testing.assert_allclose(totals, len(LABELS) / 5, rtol=1e-5)
 
 
+def test_uneven_bins_do_not_matter_to_uniform_labels():
+    uvote = UVOTE.fit(np.linspace(0.005, 9.995, 1000), [0, 1, 2, 4, 10])
+    weights = uvote.weights(torch.tensor([[0.5], [3.0], [7.0]]))
+    torch.testing.assert_close(weights, torch.ones(3, 2))
+
+
 def test_the_most_certain_head_predicts():
     uvote = UVOTE(PRIOR)
     pred = torch.tensor([[1.0, 9.0, -2.0, 3.0], [1.0, 9.0, 0.5, 0.1]])

@@ -148,6 +148,21 @@ def test_replicates_equal_reports_on_the_resampled_set(case: Case):
         assert found == pytest.approx(expected, **CLOSE)
 
 
+@pytest.mark.parametrize(("name", "key"), [("age", "gm"), ("depth", "log10")])
+def test_replicates_without_an_infinite_error_are_finite(name: str, key: str):
+    """The logarithm of an exact prediction's error, and of a depth of 0."""
+    case = CASES[name]
+    pred, *others = (array[:20].copy() for array in case.arrays)
+    pred[0] = others[0][0] if name == "age" else 0.0
+    weights = bootstrap_weights(20, 8)
+    assert 0 < (weights[:, 0] == 0).sum() < 8
+    values = case.metric().resample(case.metric().samples(pred, *others), weights)[key]
+    for row, value in zip(weights, values, strict=True):
+        chosen = np.repeat(np.arange(20), row.numpy().astype(int))
+        expected = case.report(*(array[chosen] for array in (pred, *others)))[key]
+        assert value.item() == pytest.approx(expected, **{**CLOSE, "nan_ok": False})
+
+
 def test_replicates_of_tails_are_plain_means():
     rarity, error = 300 * torch.from_numpy(RNG.random((2, 90)))
     metric, weights = MeshMetrics(["mpvpe"]), bootstrap_weights(90, 3)

@@ -207,6 +207,15 @@ def test_labels_outside_the_prior_are_named():
     lightgbm.LGBMRegressor(objective=far, verbose=-1, n_jobs=1, n_estimators=5).fit(x, y)
 
 
+@pytest.mark.parametrize("start", [0.0, 0.3])  # equal predictions, then others
+def test_labels_of_weight_zero_do_not_matter(start: float):
+    labels, pred = rows()
+    far, weight = labels.copy(), np.append(0.0, np.ones(len(labels) - 1))
+    far[0] = 1e4
+    found, expected = (objective(*PAIRS["BNI"])(y, start * pred, weight) for y in (far, labels))
+    np.testing.assert_allclose(found, expected)
+
+
 def test_no_leaf_step_makes_the_loss_worse():
     """A single leaf that holds some rows, at the learning rate that was promised, from anywhere."""
     labels, _ = rows()
@@ -320,3 +329,22 @@ def test_another_learning_rate_than_the_boosters_is_noticed():
     with pytest.raises(ValueError, match=r"learning rate seems to be 0.3, .* has 0.1"):
         lightgbm.LGBMRegressor(objective=f, learning_rate=0.3, n_jobs=1, verbose=-1).fit(x, y)
     lightgbm.LGBMRegressor(objective=f, learning_rate=0.1, n_jobs=1, verbose=-1).fit(x, y)
+
+
+def test_another_learning_rate_is_noticed_without_a_split():
+    """XGBoost's default is 0.3, the objective's 0.1: predictions were 186, -185, 556, ..."""
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    y = np.digitize(x[:, 0], [-1, 1]) * 60 + x[:, 0]
+    f = objective(Gaussian(3.0), Bins.fit(y, np.arange(-10, 131, 2.0)))
+    with pytest.raises(ValueError, match=r"learning rate seems to be 0.29, .* has 0.1"):
+        xgboost.XGBRegressor(n_estimators=5, n_jobs=1, objective=f).fit(x, y)
+    f(y, np.zeros(200))
+    f(y + 1, np.full(200, 1e4))  # the start of another training
+
+
+def test_a_booster_starts_anew_with_an_objective_that_was_used():
+    x, y = clusters()
+    f = objective(Gaussian(2.0), Bins.fit(y, np.arange(-5, 106, 1.0)), learning_rate=0.3)
+    data = xgboost.DMatrix(x, y - y.mean())
+    xgboost.train({"base_score": 0.0, "nthread": 1}, data, 1, obj=f)  # only a first tree
+    BalancedBooster(xgboost.XGBRegressor(n_estimators=2, n_jobs=1), f).fit(x, y)

@@ -180,6 +180,16 @@ def test_targets_that_are_not_finite(make, weight, bad):
         make()(zeros(6, 1), target, weight)
 
 
+@pytest.mark.parametrize("missing", [NAN, math.inf, 1e20, -3e38])
+@pytest.mark.parametrize("make", [BMC, lambda: GAI(mixture(1, torch.float32)), WeightedLoss])
+def test_labels_of_weight_zero_may_be_anything(make, missing):
+    pred, target = zeros(3, 1).requires_grad_(), torch.tensor([[0.0], [1], [missing]])
+    value = make()(pred, target, torch.tensor([1.0, 1, 0]))
+    expected = make()(pred[:2], target[:2], torch.ones(2)) * (2 / 3 if make is WeightedLoss else 1)
+    slopes = [torch.autograd.grad(each, pred)[0] for each in (value, expected)]
+    torch.testing.assert_close([value, slopes[0]], [expected, slopes[1]])
+
+
 def test_targets_are_checked_before_any_state_changes():
     loss = BMC("auto", queue=8)
     with pytest.raises(ValueError, match="Targets must be finite"):
