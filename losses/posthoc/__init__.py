@@ -21,7 +21,7 @@ from ..priors import Flat
 from . import checks, fitting, inverse
 from .fitting import Criterion, Method
 from .inverse import ANYWHERE, NODES, Curve, Ends, Point
-from .labels import PRIORS, as_array, as_prior, divided, log_frequencies, range_of, tempered
+from .labels import as_array, as_prior, divided, log_frequencies, range_of, restored, tempered
 
 DIALS = ("power", "strength", "bound", "point", "kind", "method", "criterion")
 
@@ -238,11 +238,8 @@ class Rebalancer(nn.Module):
         about = state_dict.get(f"{prefix}_extra_state", {})
         for name in about.keys() & set(DIALS):
             setattr(self, name, about[name])
-        if self.prior is None and self.logits is None and about.get("prior") in PRIORS:
-            start = f"{prefix}prior."
-            found = {k.removeprefix(start): v for k, v in state_dict.items() if k.startswith(start)}
-            self.prior = PRIORS[about["prior"]](**found)
-            self.prior.count = about["count"]
+        if self.prior is None and self.logits is None and about:
+            self.prior = restored(about, state_dict, f"{prefix}prior.")
         for name in self._buffers:
             if prefix + name in state_dict:
                 setattr(self, name, torch.empty_like(state_dict[prefix + name]))

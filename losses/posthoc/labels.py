@@ -31,9 +31,6 @@ class Samples(Bins):
     count = 1.0
 
 
-PRIORS = {kind.__name__: kind for kind in (Bins, Samples, GaussianMixture, Flat)}
-
-
 def as_array(values: Any) -> NDArray[np.float64]:
     values = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
     return np.array(values, dtype=np.float64)
@@ -110,6 +107,18 @@ def spaced(
     rank = (np.cumsum(weights) - weights / 2) / weights.sum()
     found = np.interp(np.linspace(0, 1, quantiles), rank, values).clip(*ends)
     return np.unique(np.concatenate([np.linspace(*ends, even), found]))
+
+
+def restored(about: dict[str, Any], state: dict[str, Any], prefix: str) -> Any:
+    """Return the prior of a state dict; its keys begin with the prefix."""
+    kinds = {kind.__name__: kind for kind in (Bins, Samples, GaussianMixture, Flat)}
+    names = ("centers", "weights", "widths", "means", "covariances")
+    found = {name: state[prefix + name] for name in names if prefix + name in state}
+    if about["prior"] not in kinds:
+        return None
+    prior = kinds[about["prior"]](**found)
+    prior.count = about["count"]
+    return prior
 
 
 def tempered(prior: Any, power: float) -> Prior:
