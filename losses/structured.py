@@ -8,20 +8,22 @@ direction of label variance v. These priors assume less about p_train, and so st
     Subspace   p_train in the directions of largest variance, flat in the others
     Product    p_train(y) = prod_j p_j(y_j), for independent blocks of dimensions (joints)
 
-Both are exact for a likelihood with the same noise in all directions.
+Subspace needs a likelihood with the same noise in all directions; Product may have one scale for
+each dimension.
 
 N: samples; D: label dimensions; R: dimensions of the subspace; B: blocks.
 """
 
+import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from .batches import double, numbers
-from .likelihoods import Gaussian, Likelihood
+from .likelihoods import Gaussian, Likelihood, Location
 from .priors import Prior
 
 if TYPE_CHECKING:
@@ -77,6 +79,22 @@ class Subspace(Prior):
         return double(values) @ double(self.basis)
 
 
+def split(likelihood: Any, blocks: int) -> list[Any]:
+    """Return the likelihood of each block: one scale per dimension is split."""
+    shape = getattr(likelihood, "shape", None)  # Heteroscedastic's
+    if shape is not None:
+        name, values = "_modules", [{"shape": part} for part in split(shape, blocks)]
+    elif isinstance(likelihood, Location) and likelihood.raw.ndim:
+        name = "_buffers"
+        values = [{likelihood.symbol: scale} for scale in likelihood.raw.chunk(blocks)]
+    else:
+        return [likelihood] * blocks
+    parts = [copy.copy(likelihood) for _ in values]
+    for part, value in zip(parts, values, strict=True):
+        part.__dict__.update({"_parameters": {}, name: value})
+    return parts
+
+
 class Product(Prior):
     """Independent priors on B blocks of D / B dimensions each."""
 
@@ -88,8 +106,8 @@ class Product(Prior):
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         outputs = pred.unflatten(-1, (-1, target.shape[-1]))  # (N, W / D, D): means, then scales
         preds = [block.flatten(1) for block in self._blocks(outputs)]
-        blocks = zip(self.priors, preds, self._blocks(target), strict=True)
-        terms = [prior.log_evidence(likelihood, p, t) for prior, p, t in blocks]  # pyright: ignore
+        parts: Any = self.priors, split(likelihood, len(preds)), preds, self._blocks(target)
+        terms = [prior.log_evidence(*given) for prior, *given in zip(*parts, strict=True)]
         return torch.stack(terms).sum(0)
 
     def log_prob(self, target: Tensor) -> Tensor:

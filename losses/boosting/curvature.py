@@ -33,7 +33,7 @@ from torch import Tensor
 from ..likelihoods import Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
-from ..structured import Product
+from ..structured import Product, split
 from .line import Line, steepest
 
 PROBES = 256  # labels at which the curvature of an unknown prior is computed
@@ -111,8 +111,8 @@ class Blocks:
     ):
         count = len(prior.priors)
         ends = zip(*(np.split(a, count, -1) for a in (labels, low, high)), strict=True)
-        parts: Any = zip(prior.priors, ends, strict=True)
-        self.parts = [curvature_of(likelihood, part, *given) for part, given in parts]
+        parts: Any = zip(split(likelihood, count), prior.priors, ends, strict=True)
+        self.parts = [curvature_of(noise, part, *given) for noise, part, given in parts]
 
     def at(self, p: NDArray) -> tuple[NDArray, NDArray]:
         blocks = zip(self.parts, np.split(p, len(self.parts), 1), strict=True)

@@ -96,6 +96,30 @@ def test_blocks_of_a_scale_for_every_sample():
     assert_close(found, expected, 1e-12)
 
 
+@pytest.mark.parametrize("wrap", [lambda shape: shape, Heteroscedastic])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace])
+def test_blocks_of_one_scale_per_dimension(kind, wrap):
+    scale = torch.tensor([0.5, 0.8, 1.0, 2.0], dtype=D64)
+    likelihood, target = wrap(kind(scale)), torch.randn(9, 4, generator=generator(), dtype=D64)
+    pred = torch.randn(9, likelihood.width(4), generator=generator(1), dtype=D64)
+    found = Product([Batch(), Batch()]).log_evidence(likelihood, pred, target)
+    expected = 0
+    for b in ([0, 1], [2, 3]):
+        outputs = pred[:, [k for k in range(pred.shape[1]) if k % 4 in b]]
+        expected += Batch().log_evidence(wrap(kind(scale[b])), outputs, target[:, b])
+    assert_close(found, expected, 1e-12)
+
+
+def test_a_learned_scale_per_dimension_gets_a_gradient_through_blocks():
+    pred, target = torch.randn(2, 9, 2, generator=generator(), dtype=D64)
+    scale = torch.tensor([0.5, 2.0], dtype=D64)
+    loss = BalancedLoss(Gaussian(scale, True), Product([Batch(), Batch()]), full_nll=True)
+    found = evaluate(loss, pred, target)[2]
+    for d in range(2):
+        one = BalancedLoss(Gaussian(scale[d], True), Batch(), full_nll=True)
+        assert_close(found[d], evaluate(one, pred[:, [d]], target[:, [d]])[2], 1e-12)
+
+
 @pytest.mark.parametrize(
     "likelihood",
     [Gaussian([1.0, 1, 1, 2]), Laplace(), Huber(), Heteroscedastic(Gaussian())],

@@ -21,6 +21,7 @@ from losses import (
     Histogram,
     Huber,
     Laplace,
+    Product,
 )
 from losses.boosting import BalancedBooster, Objective, objective
 from synthetic.benchmark.problems import Problem, make_splits
@@ -111,6 +112,15 @@ def test_weights_multiply_and_several_dimensions_keep_their_shape():
     np.testing.assert_allclose(grad, slope.numpy() * [0.25, 1.0], rtol=1e-10, atol=1e-10)
     assert hess.shape == both.shape
     assert (hess > 0).all()
+
+
+def test_blocks_have_their_own_scales():
+    labels, pred = (np.stack([a, a[::-1]], 1) for a in rows())
+    prior = PAIRS["BNI"][1]
+    grad, hess = objective(Gaussian([0.5, 1.0]), Product([prior, prior]))(labels, pred)
+    for d, sigma in enumerate((0.5, 1.0)):
+        expected = objective(Gaussian(sigma), prior)(labels[:, d], pred[:, d])
+        np.testing.assert_allclose((grad[:, d], hess[:, d]), expected)
 
 
 def test_the_bound_holds_for_labels_with_gaps():
