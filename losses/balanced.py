@@ -240,11 +240,11 @@ def balanced_mse(
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Balanced MSE as a function: BMC without a prior, GAI with a GaussianMixture, BNI with Bins.
-    A tensor sigma that requires a gradient gets one.
-    Example:
+    A tensor sigma gets a gradient. Example:
         >>> balanced_mse(model(x), y, sigma=8.0).backward()
     """
     state = {"likelihood.sigma": sigma} if isinstance(sigma, Tensor) else {}
     gaussian = Gaussian(torch.ones(sigma.shape) if state else sigma)
-    loss = BalancedLoss(gaussian, prior or Batch(), strength, reduction=reduction)
+    prior = Batch() if prior is None else prior
+    loss = BalancedLoss(gaussian, prior, strength, reduction=reduction)
     return functional_call(loss, state, (pred, target, weight))

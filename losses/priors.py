@@ -156,10 +156,9 @@ class Batch(Prior):
 
     def __init__(self, queue: int = 0, max_atoms: int | None = None):
         super().__init__()
-        if queue < 0 or (max_atoms is not None and max_atoms < 2):
-            raise ValueError(
-                f"Expected queue >= 0 and max_atoms >= 2 or None, got {queue} and {max_atoms}."
-            )
+        if not (isinstance(queue, int) and queue >= 0 and (max_atoms is None or max_atoms >= 2)):
+            expected, got = "queue >= 0 and max_atoms >= 2 or None", f"{queue!r} and {max_atoms!r}"
+            raise ValueError(f"Expected whole numbers, {expected}, got {got}.")
         self.queue, self.max_atoms, self.earlier = queue, max_atoms, torch.empty(0)
         self.latest, self.warned = (self.earlier,) * 2, False  # last batch, and the queue before it
 

@@ -49,9 +49,11 @@ def balanced_report(
 
 def by_range(train_labels: Array, ranges: int = RANGES) -> Binned:
     """Return the ranges of the training labels, their shots and what is measured."""
+    if train_labels is None:
+        raise ValueError("train_labels must hold labels, whose range is divided; got None.")
     train = flat("train_labels", train_labels).cpu()
-    if ranges < 1:
-        raise ValueError(f"ranges must be 1 or more, got {ranges}.")
+    if not (isinstance(ranges, int) and ranges >= 1):
+        raise ValueError(f"ranges must be a whole number >= 1, got {ranges!r}.")
     if not len(train):
         raise ValueError("train_labels must hold labels, whose range is divided; got none.")
     low, high = float(train.min()), float(train.max())

@@ -27,6 +27,8 @@ def read(path: Path) -> dict[str, list[str]]:
     bare = all(is_number(cell) for cell in rows[0])
     names = [str(i) for i in range(len(rows[0]))] if bare else [cell.strip() for cell in rows[0]]
     rows = rows if bare else rows[1:]
+    if not rows:
+        raise ValueError(f"{path}: expected at least one row below the header, got none.")
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise ValueError(f"{path}: expected each column once, got {twice[0]!r} twice.")
     for number, row in enumerate(rows, 1 if bare else 2):
@@ -40,9 +42,15 @@ def numbers(path: Path, column: str | None = None) -> NDArray[np.float64]:
     """(N,) numbers of a column, NaN if missing; None: the only column."""
     columns = read(path)
     if column is None and len(columns) > 1:
-        advice = f"set column=<name>, one of {', '.join(columns)}"
-        raise ValueError(f"{path}: it has {len(columns)} columns; {advice}.")
+        listed = ", ".join(columns)
+        raise ValueError(f"{path}: it has {len(columns)} columns; name one as column: {listed}.")
     return numeric(path, columns, next(iter(columns)) if column is None else str(column))
+
+
+def training_labels(path: Path, target: str) -> NDArray[np.float64]:
+    """(L,) labels of the column `target`, or of the only column, without missing ones."""
+    found = numbers(path, target if target in read(path) else None)
+    return found[~np.isnan(found)]
 
 
 def numeric(path: Path, columns: Mapping[str, list[str]], name: str) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from .balanced import RANGES, by_range
-from .columns import is_number, numbers, numeric, read
+from .columns import is_number, numeric, read, training_labels
 from .report import Kind, Report, bootstrap_batches, by_age, report
 from .similarity import Similarity
 
@@ -86,7 +86,7 @@ def evaluate_csv(
         raise ValueError(f"{path}: expected predictions next to the label {target!r}, got {names}.")
     preds = {name: numeric(path, columns, name)[known] for name in names}
     labels = labels[known]
-    trained = labels if train is None else _training_labels(Path(train), target)
+    trained = labels if train is None else training_labels(Path(train), target)
     measured = by_range(trained, ranges) if kind == "any" else KINDS[kind](trained)
     rows = {name: measured.samples(values, labels) for name, values in preds.items()}
     values = {name: report(measured, pred, labels) for name, pred in preds.items()}
@@ -105,7 +105,8 @@ def evaluate_csv(
         for name in names[1:]
     }
     source = "the labels of this file" if train is None else f"{len(trained):,} training labels"
-    about = f"{path}: {len(labels):,} samples; ranges and shots from {source}"
+    left = f" ({missing:,} without a label left out)" if (missing := int((~known).sum())) else ""
+    about = f"{path}: {len(labels):,} samples{left}; ranges and shots from {source}"
     return Evaluation(values, intervals, differences, about)
 
 
@@ -113,11 +114,6 @@ def _prediction_columns(columns: Mapping[str, Sequence[str]], target: str) -> li
     if "pred" in columns and target != "pred":
         return ["pred"]
     return [n for n, cells in columns.items() if n != target and all(map(is_number, cells))]
-
-
-def _training_labels(path: Path, target: str) -> NDArray:
-    found = numbers(path, target if target in read(path) else None)
-    return found[~np.isnan(found)]
 
 
 def _middle(values: NDArray) -> Interval:

@@ -13,11 +13,16 @@ def report(cfg: DictConfig) -> None:
     from matplotlib.figure import Figure
 
     from datasets.io.files import atomic_write
+    from engine.cli.settings import unknown_metrics
     from engine.runs.folder import read_config
     from engine.tables.posthoc import front
 
     folder = Path(cfg.run)
-    names = cfg.metrics or read_config(folder, cfg.trust).log.show
+    own = read_config(folder, cfg.trust)
+    names = list(cfg.metrics or own.log.show)
+    wanted = [("metrics", name) for name in names]
+    if problems := unknown_metrics(own.metrics["_target_"], cfg.trust, wanted):
+        raise ValueError("\n".join(problems))
     settings = {key: cfg[key] for key in ("method", "point", "likelihood", "criterion", "sigma")}
     sigma, found = front(folder, cfg.strengths, settings, cfg.trust)
     print(f"sigma {sigma:.4g}" if sigma == sigma else cfg.method)

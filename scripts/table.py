@@ -8,7 +8,7 @@ def without(words: list[str]) -> list[str]:
     marks = ("~table.rows.", "~table.extras.")
     removed = ",".join(f"'{word.split('.', 2)[2]}'" for word in words if word.startswith(marks))
     kept = [word for word in words if not word.startswith(marks)]
-    return [*kept, f"without=[{removed}]"] if removed else words
+    return [f"without=[{removed}]", *kept] if removed else words  # before any flag
 
 
 main = command(__name__, "table", "engine.tables.make.main", without)

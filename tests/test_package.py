@@ -157,11 +157,16 @@ def test_the_command(python: Path, tmp_path: Path):
     plain = labels.mean() + 0.7 * (labels - labels.mean()) + rng.normal(0, 0.4, (100, 1))
     rows = np.concatenate([labels, plain], 1)
     np.savetxt(tmp_path / "b.csv", rows, delimiter=",", header="target,pred", comments="")
+    lines = (tmp_path / "b.csv").read_text().splitlines()
+    lines = [f"{line},{line.split(',')[0]}" for line in lines]
+    lines[0] = "target,pred,target2"
+    (tmp_path / "c.csv").write_text("\n".join([*lines, "NA,1.0,1.0"]))
     code = """
 from balanced_regression.console import main
 main(["diagnose", "a.csv", "--column", "target"])
 main(["evaluate", "a.csv", "--pred", "pred", "best"])
-main(["rebalance", "b.csv", "--validation", "b.csv"])
+main(["rebalance", "b.csv", "--validation", "c.csv", "--train", "b.csv"])
+main(["evaluate", "c.csv", "--pred", "pred", "--pred", "target2"])
 main(["evaluate", "a.csv", "--target", "age"])
 """
     said = run([python, "-c", code], tmp_path, code=1)
@@ -170,7 +175,9 @@ main(["evaluate", "a.csv", "--target", "age"])
     pulled = np.array([row.split(",") for row in table if row.count(",") == 2], float)
     assert len(pulled) == 100
     assert pulled[:, 2].std() > pulled[:, 1].std()  # towards the rare labels
-    assert "sigma" in said
+    assert "from 100 samples, 1 without a number left out" in said
+    assert "100 samples (1 without a label left out)" in said
+    assert said.count("difference to pred") == 2  # also with --pred given twice
     assert re.search(r"bmae +0\.5 ", said)
     assert "difference to pred [-0.5, -0.5]" in said
     assert "unknown column 'age'; choose from target, pred, best" in said

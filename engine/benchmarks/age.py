@@ -52,11 +52,11 @@ def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     (baseline,) = cfg.benchmark.highlight.baseline
     run = read_config(next(iter(runs.values()))[0], cfg.get("trust"))
     train = np.asarray(build.dataset(run, "train").labels, dtype=float).ravel()
-    test = predictions(runs[baseline][0])[1]
+    test = predictions(next(iter(runs.values()))[0])[1]
     with mpl.rc_context(STYLE):
         figures = {"labels": Figure((6, 2.4)), "predictions": predicted_and_true(runs, label)}
         label_histograms(train, test, label, figures["labels"].subplots())
-        if len(runs) > 1:
+        if len(runs) > 1 and baseline in runs:
             figures["gain"] = gains(runs, baseline, train, test, label)
     return save(figures, folder, cfg.name)
 

@@ -22,6 +22,7 @@ Gpus: Any = Annotated[
     list[Index], ("of different GPUs", lambda v: len(v) > 0 and len(set(v)) == len(v))
 ]
 Pair: Any = Annotated[list[Text], ("of two runs", lambda v: len(v) in (0, 2))]
+Rows: Any = Annotated[list[Text], ("of at least one row", lambda v: len(v) > 0)]
 Values: Any = Annotated[list, ("of at least one value", lambda v: len(v) > 0)]
 Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps"]
 Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true", "16-true", "bf16-true"]
@@ -72,7 +73,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "table": {
         **dict.fromkeys(("seeds", "stage1_seeds", "jobs", "iterations"), Count),
         "name": Folder | None,
-        "overrides": list[Text],
+        **dict.fromkeys(("overrides", "without"), list[Text]),
+        "rows": Rows | None,
+        "add": dict | None,
     },
     "reproduce": {
         "data": Literal["mini", "real"],
@@ -94,10 +97,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "runs": {
         **dict.fromkeys(("diff", "compare"), Pair),
-        "remove": list[Literal["diverged", "unfinished", "finished"]],
+        "remove": list[Literal["diverged", "unfinished", "finished", "damaged"]],
     },
     "leaderboard": dict.fromkeys(("settings", "seeds", "jobs"), Count),
-    "diagnose": {"figure": Text | None},
+    **{script: {"figure": Text | None} for script in ("diagnose", "rebalance")},
     "tabular": {"workers": Count | Literal["auto"]},
     "speed": {
         "only": list[Literal["losses", "synthetic", "features"]],

@@ -47,7 +47,8 @@ def check(cfg: DictConfig, script: str = "train") -> None:
         if value == "???" and (script == "train" or key in defaults):
             problems.append(f"{key} must be given, e.g. {key}=...")
         elif value != "???" and hint is not None and not fits(hint, value):
-            near = nearest(value, re.findall(r"[\w-]+", words(hint)))
+            choices = words(hint).partition("one of ")[2]
+            near = nearest(value, re.findall(r"[\w-]+", choices))
             problems.append(f"{key}: expected {words(hint)}; got {value!r}.{near}")
     for key in defaults:
         parent = given.get(key.rpartition(".")[0], {})
@@ -226,7 +227,7 @@ def words(hint: Any) -> str:
 
 def nearest(name: Any, known: Iterable[str]) -> str:
     """` Did you mean ...?` for the closest of the known names: optim.optimizer.lr for optim.lr."""
-    names, last = list(known), str(name).rpartition(".")[2]
+    names, last = [one for one in known if one != str(name)], str(name).rpartition(".")[2]
     same = [one for one in names if one.endswith(f".{last}")]
     usual = [one for one in same if one in TRAIN]
     found = difflib.get_close_matches(str(name), usual or same, 1, 0)

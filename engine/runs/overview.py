@@ -32,7 +32,9 @@ class Run(NamedTuple):
 
     @property
     def state(self) -> str:
-        """finished, diverged, running, or unfinished: interrupted or failed."""
+        """finished, diverged, damaged, running, or unfinished: interrupted or failed."""
+        if "damage" in self.settings:
+            return "damaged"
         if self.result:
             return "diverged" if self.result.get("divergence") else "finished"
         path = self.folder / "lock"
@@ -50,13 +52,20 @@ class Run(NamedTuple):
 
 def find(outputs: Path, pattern: str = "") -> list[Run]:
     """Return the runs below `outputs` whose names contain `pattern`."""
+    if not outputs.is_dir():
+        raise FileNotFoundError(f"{outputs}: no such folder; outputs= takes that of your runs.")
     found = []
     for folder in sorted(path.parent for path in outputs.glob("**/seed*-*/config.yaml")):
         name = str(folder.relative_to(outputs))
         if pattern in name:
-            settings = dict(leaves(runs.read_plain_config(folder)))
-            result, file = runs.finished(folder) or {}, folder / identity.FILE
-            parts = records.read(file, "Remove it.") if file.is_file() else {}
+            file = folder / identity.FILE
+            try:
+                settings = dict(leaves(runs.read_plain_config(folder)))
+                result = runs.finished(folder) or {}
+                parts = records.read(file, "Remove it.") if file.is_file() else {}
+            except ValueError as error:  # the other runs are listed all the same
+                found.append(Run(name, folder, {"damage": str(error)}, {}))
+                continue
             settings |= {key: parts.get(key) for key in IDENTITY}
             settings["commit"] = result.get("meta", {}).get("commit")
             found.append(Run(name, folder, settings, result))
@@ -80,8 +89,8 @@ def listed(found: Sequence[Run], metric: str | None = None) -> list[tuple[str, .
         keys = different([one for one in group if one.dataset == run.dataset])
         about, own = run.settings, [key for key in keys if key.split(".")[0] not in SAME]
         changes = " ".join(f"{key}={about.get(key)}" for key in own)
-        name = metric or about["select.metric"]
-        shown = (run.name, about["row"], run.dataset, about["seed"], run.state)
+        name = metric or about.get("select.metric")
+        shown = (run.name, about.get("row"), run.dataset, about.get("seed"), run.state)
         lines.append((*map(str, shown), f"{name} {text(run.value(name))}", changes))
     return lines
 
@@ -107,10 +116,15 @@ def compare(
         return {"values": values, "replicates": replicates[number].get(name)}
 
     benchmark = ours[0].settings["benchmark"]
-    return {
+    found = {
         name: difference(side(0, name), side(1, name), column(benchmark, name).better)
         for name in names
     }
+    if unknown := [name for name in names if ours[0].value(name) is None]:
+        raise ValueError(f"The runs have no test metric {unknown[0]!r}; see their metrics.json.")
+    if not any(about["pairs"] for about in found.values()):
+        raise ValueError("The runs have no seed in common; differences are taken seed by seed.")
+    return found
 
 
 def remove(found: Sequence[Run], states: Sequence[str]) -> list[Run]:

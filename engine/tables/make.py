@@ -35,6 +35,8 @@ from engine.training import build
 FOR_RUNS = ("preset", "paths", "dataset", "metrics", "task", "trainer", "log", "trust", "images")
 SAMPLES = 20_000  # labels that the priors are fitted to, in a table of costs
 
+ROW = ("experiment", "overrides", "changes", "seeds", "posthoc", "sweep")  # settings of a row
+
 
 def passed_on(overrides: list[str]) -> list[str]:
     """Return the overrides of the command line that every run receives."""
@@ -151,9 +153,11 @@ def select_rows(cfg: DictConfig) -> None:
     sections = {name: cfg.table.get(name) or {} for name in ("rows", "extras")}
     found = {name: expanded(rows) for name, rows in sections.items()}
     known = [str(name) for rows in (*sections.values(), *found.values()) for name in rows]
+    for name, row in added.items():
+        check_names(f"add.{name}", [] if isinstance(row, str) else row, ROW)
     if twice := [name for name in added if name in known]:
         raise ValueError(f"add: the table has a row {twice[0]} already; choose another name.")
-    check_names("rows", cfg.rows or [], known)
+    check_names("rows", cfg.rows or [], [*known, *added])
     check_names("without", cfg.without, known)
     for section, rows in found.items():
         kept = {}
@@ -163,6 +167,8 @@ def select_rows(cfg: DictConfig) -> None:
                 kept[name] = row
         if section == "rows":
             kept |= {n: {"experiment": r} if isinstance(r, str) else r for n, r in added.items()}
+        if section == "rows" and not kept:
+            raise ValueError("No row is left; name at least one in `rows`, fewer in `without`.")
         OmegaConf.update(cfg, f"table.{section}", kept, merge=False, force_add=True)
 
 

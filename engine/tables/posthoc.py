@@ -133,6 +133,8 @@ def predictions(folder: Path, rebalancer: Any, stored: Any, trust: Any) -> Itera
 def front(folder: Path, strengths: Sequence[float], settings: Mapping[str, Any], trust: Any) -> Any:
     """Return the sigma in use and {strength: test metrics} of a run with stored predictions."""
     _, metrics, rebalancer, stored, _ = fitted(folder, settings, trust)
+    if "test_pred" not in stored:
+        raise ValueError(f"{folder} has no {runs.PREDICTIONS}; train it with log.predictions=true.")
     reports = {}
     for strength in strengths:
         metrics.reset()

@@ -21,6 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads take CPU time and save none
     try:
         given.run(given)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, FileNotFoundError, PermissionError, IsADirectoryError) as error:
         sys.exit(f"balanced-regression {given.command}: {error}")
 
@@ -42,7 +44,9 @@ def parser() -> argparse.ArgumentParser:
     two = commands.add_parser("evaluate", help=about, description=f"Report {about}.")
     two.add_argument("predictions", type=Path, help="CSV file with labels and predictions")
     two.add_argument("--target", default="target", help="column of the labels; default: target")
-    two.add_argument("--pred", nargs="+", help="columns of predictions; by default all others")
+    two.add_argument(
+        "--pred", nargs="+", action="extend", help="columns of predictions; by default all others"
+    )
     two.add_argument("--train", type=Path, help="CSV file of training labels, for the shots")
     two.add_argument("--kind", default="any", choices=("any", "age", "similarity"))
     two.set_defaults(run=evaluate)
@@ -85,14 +89,19 @@ def evaluate(given: argparse.Namespace) -> None:
 
 
 def rebalance(given: argparse.Namespace) -> None:
+    import numpy as np
     from balanced_regression import Rebalancer  # pyright: ignore[reportMissingImports]
     from balanced_regression.metrics import columns  # pyright: ignore[reportMissingImports]
 
-    table, known = columns.read(given.predictions), columns.read(given.validation)
+    table, held_out = columns.read(given.predictions), columns.read(given.validation)
     pred = columns.numeric(given.predictions, table, given.pred)
-    val, labels = (columns.numeric(given.validation, known, c) for c in (given.pred, given.target))
-    train = labels if given.train is None else columns.numbers(given.train)
+    names = given.pred, given.target
+    val, labels = (columns.numeric(given.validation, held_out, name) for name in names)
+    known = np.isfinite(val) & np.isfinite(labels)
+    val, labels = val[known], labels[known]
+    train = labels if given.train is None else columns.training_labels(given.train, given.target)
     balance = Rebalancer(train, strength=given.strength).fit(val, labels)
     table["balanced"] = [f"{value:.6g}" for value in balance(pred)]
-    print(f"sigma {float(balance.sigma):.4g}, from {len(labels)} samples", file=sys.stderr)
+    left = f", {missing} without a number left out" if (missing := int((~known).sum())) else ""
+    print(f"sigma {float(balance.sigma):.4g}, from {len(labels)} samples{left}", file=sys.stderr)
     csv.writer(sys.stdout).writerows([table, *zip(*table.values(), strict=True)])

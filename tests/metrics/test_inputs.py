@@ -58,7 +58,12 @@ def test_axes_of_length_one_and_read_only_arrays_are_accepted():
         ),
         (lambda: balanced_report([1.0], [1.0], []), "train_labels must hold labels"),
         (lambda: balanced_report([1.0], [1.0], [3.0, 3.0]), "train_labels must differ"),
-        (lambda: balanced_report([1.0], [1.0], [1.0, 2.0], 0), "ranges must be 1 or more"),
+        (
+            lambda: balanced_report([1.0], [1.0], [1.0, 2.0], 0),
+            "ranges must be a whole number >= 1",
+        ),
+        (lambda: balanced_report([1.0], [1.0], [1.0, 2.0], 2.5), "whole number >= 1, got 2.5"),
+        (lambda: balanced_report([1.0], [1.0], None), "got None"),
     ],
 )
 def test_bad_calls(call, message):

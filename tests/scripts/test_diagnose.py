@@ -31,7 +31,7 @@ FILES = {
     "binary.csv": bytes(range(256)),
 }
 BAD = {
-    "two.csv": "it has 2 columns; set column=<name>, one of age, name",
+    "two.csv": "it has 2 columns; name one as column: age, name",
     "two.csv column=height": "unknown column 'height'; choose from age, name",
     "two.csv column=name": "expected numbers in column 'name'; 60 cells are not, such as 'anna'",
     "nan.csv": "1 are missing or infinite, first in row 60. Drop these rows.",

@@ -83,3 +83,22 @@ def test_remove(printed, tmp_path: Path):
     assert {line[-1] for line in removed} == {"diverged", "unfinished"}
     assert [line[4] for line in printed()[1:]] == ["finished"] * 3
     assert len(list((tmp_path / "out").rglob("config.yaml"))) == 3
+
+
+@pytest.mark.parametrize(("file", "text"), [("metrics.json", "{}"), ("config.yaml", ": [")])
+def test_a_damaged_run_does_not_hide_the_others(printed, tmp_path: Path, file: str, text: str):
+    (folder,) = (tmp_path / "out").rglob("seed1-*")
+    (folder / file).write_text(text)
+    assert "damaged" in [line[4] for line in printed()[1:]]
+    assert len(printed()) == 6
+    assert len(printed("remove=[damaged]")) == 1
+    assert not folder.exists()
+
+
+def test_what_cannot_be_compared_is_said(printed, tmp_path: Path):
+    with pytest.raises(ValueError, match="no seed in common"):
+        printed("compare=[seed0,seed1]")
+    with pytest.raises(ValueError, match="no test metric 'foo'"):
+        printed("compare=[seed1,seed1]", "metrics=[foo]")
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        printed(f"outputs={tmp_path / 'none'}")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.cli.settings import check
 from engine.runs.run import composed
 from engine.tables import make
 from engine.tables.compare import expanded
@@ -88,6 +89,7 @@ def test_a_table_is_written_with_the_papers_numbers_and_published_with_predictio
     [
         ("imdb_wiki", ["rows=[RRT+LDS,Balanced L1]"], ["RRT+LDS", "Balanced L1"]),
         ("imdb_wiki", ["rows=[RRT,BMC]", "add={Mine:imdb_wiki/gai}"], ["RRT", "BMC", "Mine"]),
+        ("imdb_wiki", ["rows=[RRT,Mine]", "add={Mine:imdb_wiki/gai}"], ["RRT", "Mine"]),
         ("imdb_wiki", ["~table.rows.RRT+LDS", "rows=[RRT,RRT+LDS,GAI]"], ["RRT", "GAI"]),
         ("imdb_wiki_gmm", ["~table.rows.K=1"], ["K=2", "K=4", "K=128"]),
         ("imdb_wiki_gmm", ["rows=['K=4','K=1']"], ["K=1", "K=4"]),
@@ -106,6 +108,34 @@ def test_rows_and_values_of_sweeps_are_selected_removed_and_added(
         again = expanded(cfg.table.rows)
         assert list(again) == rows
         assert again[rows[0]].changes == {"components": int(rows[0][2:])}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["add={Mine:{experiment:imdb_wiki/bmc,override:[a]}}"], "add.Mine: unknown override"),
+        (["rows=[Vanilla,Mine]"], "rows: unknown Mine"),
+        (["rows=[Vanilla]", "without=[Vanilla]"], "No row is left"),
+    ],
+)
+def test_wrong_rows_are_refused(words: list[str], message: str):
+    with pytest.raises(ValueError, match=message):
+        make.select_rows(composed("table", ["table=imdb_wiki", *words]))
+
+
+@pytest.mark.parametrize("word", ["rows=Vanilla", "rows=[]", "add=[imdb_wiki/bmc]"])
+def test_wrong_types_of_rows_are_refused(word: str):
+    with pytest.raises(ValueError, match=f"^{word.partition('=')[0]}: expected a "):
+        check(composed("table", ["table=imdb_wiki", word]), "table")
+
+
+def test_a_table_without_its_baseline(faces: Path, tmp_path: Path):
+    overrides = ["preset=laptop", "paths=mini", f"paths.outputs={tmp_path}"]
+    own = ["table=imdb_wiki", "seeds=1", "trust=[tests]", "rows=[BMC,Mine]", *overrides]
+    cfg = composed("table", [*own, "add={Mine:imdb_wiki/rrt}"])
+    paths = make.make(cfg, [*overrides, *tiny(faces, tmp_path)])
+    figures = {path.stem for path in paths if path.suffix == ".png"}
+    assert figures == {"imdb_wiki_mini_labels", "imdb_wiki_mini_predictions"}
 
 
 def test_overrides_for_the_runs_are_passed_on():

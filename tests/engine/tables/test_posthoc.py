@@ -98,3 +98,12 @@ def test_a_protocol_keeps_its_shots_and_errors(faces: Path, tmp_path: Path):
     assert same.keys() == test.keys()
     known = [key for key, value in test.items() if value is not None]  # None: an empty shot
     assert [same[key] for key in known] == pytest.approx([test[key] for key in known], rel=1e-5)
+
+
+def test_the_script_names_what_is_missing(faces: Path, tmp_path: Path):
+    plain = run(tiny.config(faces, tmp_path, "imdb_wiki/vanilla", "log.predictions=false"))
+    words = [f"run={plain['folder']}", "trust=[tests]", "sigma=5", "figure=null"]
+    with pytest.raises(ValueError, match=r"has no predictions\.npz"):
+        rebalance.main(composed("rebalance", words))
+    with pytest.raises(ValueError, match="metrics: unknown metric 'foo'"):
+        rebalance.main(composed("rebalance", [*words, "metrics=[foo]"]))

@@ -24,6 +24,7 @@ from losses import (
     Huber,
     Laplace,
     WeightedLoss,
+    balanced_mse,
 )
 from losses.reweight import bin_weights, histogram, lds_kernel
 from tests.losses.pairs import mixture
@@ -53,7 +54,8 @@ BUILT = [  # what is built, the message
     (lambda: Huber(1.0, delta=0), "delta is a number of scales and must be positive, got 0"),
     (lambda: BMC(strength=-1), "strength must be a finite number >= 0"),
     (lambda: BMC(strength=math.inf), "strength must be a finite number >= 0"),
-    (lambda: Batch(queue=-1), "Expected queue >= 0 and max_atoms >= 2 or None, got -1 and None"),
+    (lambda: Batch(queue=-1), "queue >= 0 and max_atoms >= 2 or None, got -1 and None"),
+    (lambda: Batch(queue=1.5), "got 1.5 and None"),
     (lambda: Batch(max_atoms=1), "max_atoms >= 2"),
     (lambda: BalancedLoss(Gaussian(), Flat(), full_nll=True), "use another prior than Flat"),
     (lambda: Classes([1.0, 0.0]), "A class without training samples has no prior"),
@@ -213,3 +215,8 @@ def test_a_prior_does_not_share_memory_with_what_it_was_made_of():
         given.fill_(9)
     assert bins.centers.tolist() == [0, 1, 2]
     assert (mix.means.item(), mix.covariances.item()) == (0, 1)
+
+
+def test_labels_are_no_prior():
+    with pytest.raises(TypeError, match="expects a Prior, got Tensor"):
+        balanced_mse(torch.zeros(3, 1), torch.zeros(3, 1), torch.rand(5))  # type: ignore
