@@ -36,7 +36,7 @@ KINDS = {
     "posthoc": "Best post-hoc",
 }
 REFERENCES = ("baseline", "reweighted")
-VERDICTS = {"ahead": "ahead of", "tie": "tie with", "behind": "behind", "open": "open against"}
+VERDICTS = {"ahead": "ahead of", "tie": "tie with", "behind": "behind"}  # not "open": one seed
 LIMITS = (-45.0, 20.0)  # percent; what lies outside is written at the edge
 LOOKS = {  # colour-blind-safe, Okabe and Ito
     "paper": ("#D55E00", "o"),
