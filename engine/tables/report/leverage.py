@@ -72,7 +72,12 @@ def plot(found: list[Point]) -> Figure:
             for p in own:
                 if p.name:
                     ax.plot(p.predicted, p.measured, "D", color="black", markersize=4)
-                    shift: Any = {"xytext": (5, 3), "textcoords": "offset points"}
+                    left = p.predicted > LIMITS[1] / 2  # of its diamond, or the name is cut off
+                    shift: Any = {
+                        "xytext": (-5 if left else 5, 3),
+                        "ha": "right" if left else "left",
+                    }
+                    shift["textcoords"] = "offset points"
                     ax.annotate(p.name, (p.predicted, p.measured), fontsize=7, **shift)
             ax.set(xlim=LIMITS, ylim=LIMITS, ylabel="measured gain in bMAE (%)")
             ax.set(xlabel="gain predicted on held-out data (%)")
