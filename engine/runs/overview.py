@@ -89,7 +89,7 @@ def listed(found: Sequence[Run], metric: str | None = None) -> list[tuple[str, .
         keys = different([one for one in group if one.dataset == run.dataset])
         about, own = run.settings, [key for key in keys if key.split(".")[0] not in SAME]
         changes = " ".join(f"{key}={about.get(key)}" for key in own)
-        name = metric or about.get("select.metric")
+        name = metric or about.get("select.metric", "-")
         shown = (run.name, about.get("row"), run.dataset, about.get("seed"), run.state)
         lines.append((*map(str, shown), f"{name} {text(run.value(name))}", changes))
     return lines

@@ -51,7 +51,7 @@ def main(cfg: DictConfig) -> None:
     tables.show(content, f"Leaderboard, {cfg.settings} settings x {cfg.seeds} seeds for each row")
     written = write(cfg, content, replicates)
     figures = written[0].parent / "figures"
-    written += save({"ranks": diagram(content["ranks"])}, figures, cfg.name)
+    written += save({"ranks": diagram(content)}, figures, cfg.name)
     for path in written:
         print(path)
 
@@ -191,8 +191,12 @@ def groups(mean: Sequence[float], critical: float) -> list[tuple[int, int]]:
     return found
 
 
-def diagram(found: Mapping[str, Any]) -> Figure:
-    """Plot the mean ranks; a line joins methods that do not differ significantly."""
+def diagram(content: Mapping[str, Any]) -> Figure:
+    """Plot the mean ranks; a line joins methods that do not differ significantly. Of one benchmark,
+    plot the errors, with their standard deviations over seeds."""
+    found, columns = content["ranks"], content["benchmark"]["columns"]
+    if len(columns) == 1:
+        return errors(content["rows"], *columns.items())
     names, values = list(found["mean"]), list(found["mean"].values())
     with mpl.rc_context(STYLE):
         figure = Figure((7, 0.9 + 0.22 * len(names)))
@@ -208,5 +212,24 @@ def diagram(found: Mapping[str, Any]) -> Figure:
         ax.set(ylim=(len(names) - 0.4, -0.6), xlabel="mean rank, 1 is the best")
         title = f"critical difference {found['critical']:.1f}; lines join methods without one"
         ax.set_title(title, loc="left")
+        figure.tight_layout()
+    return figure
+
+
+def errors(rows: Mapping[str, Any], column: tuple[str, Mapping[str, Any]]) -> Figure:
+    """Plot the error of every method on one benchmark, the best first."""
+    name, about = column
+    cells = {row: found[name] for row, found in rows.items() if found[name]["mean"] is not None}
+    with mpl.rc_context(STYLE):
+        figure = Figure((7, 0.9 + 0.22 * len(cells)))
+        ax = figure.subplots()
+        for y, (row, cell) in enumerate(cells.items()):
+            shade = colour(row.split(" + ")[0])
+            ax.errorbar(cell["mean"], y, xerr=cell["std"], fmt="o", color=shade, markersize=5)
+        ax.set_yticks(range(len(cells)), list(cells))
+        unit = f" ({about['unit']})" if about.get("unit") else ""
+        ax.set(ylim=(len(cells) - 0.4, -0.6), xlabel=f"{about['title']}{unit}")
+        ax.set_title("mean and standard deviation over seeds", loc="left")
+        ax.grid(axis="x", color="#EEEEEE")
         figure.tight_layout()
     return figure

@@ -55,8 +55,12 @@ def test_ranks_and_the_critical_difference():
     higher = ranks(rows, {"a": {"better": "higher"}, "b": {"better": "lower"}})
     assert higher["mean"]["P"] == 1.0
     assert groups([1.0, 1.5, 3.0, 3.2, 9.0], 1.8) == [(0, 1), (1, 3)]
-    shown = diagram(found).axes[0]
+    content = {"rows": rows, "ranks": found, "benchmark": {"columns": LOWER}}
+    shown = diagram(content).axes[0]
     assert [label.get_text() for label in shown.get_yticklabels()] == list(found["mean"])
+    about = {"columns": {"a": {"title": "Ages", "unit": "years", "better": "lower"}}}
+    shown = diagram({**content, "benchmark": about}).axes[0]  # of one benchmark, the errors
+    assert (shown.get_xlabel(), len(shown.get_yticklabels())) == ("Ages (years)", 5)
     text = render({"rows": rows, "ranks": found})
     assert "| M | 2.000 |" in text
 
