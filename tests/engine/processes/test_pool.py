@@ -17,12 +17,14 @@ from engine import ROOT
 from engine.processes.pool import side_by_side
 
 PARENT = """
+import signal
 from functools import partial
 from pathlib import Path
 from engine.processes.pool import side_by_side
 from tests.engine.processes.test_pool import wait, write_slowly
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     tasks = [partial(wait, 60), partial(wait, 60), partial(write_slowly, Path("unused"))]
     side_by_side(tasks, 2, lambda i, report: print(report, flush=True))
 """
