@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from .batches import even, gather, is_readable, is_single, is_transformed, normalised, numbers, skip
 from .likelihoods import Likelihood
@@ -193,7 +193,8 @@ class Batch(Prior):
         if readable and (bad := labels[:, 0].isnan()).any():
             labels = labels[~bad]
         local = labels
-        labels = gather(labels) if self.training else labels
+        if self.training and distributed.is_available() and distributed.is_initialized():
+            labels = gather(labels)
         if self.queue:
             labels = self.queued(labels)
         if self.max_atoms is not None and labels.shape[0] > self.max_atoms:
