@@ -51,11 +51,14 @@ def test_soft_targets_sum_to_one(labels, soft, widths):
 
 
 # 1e-8, as above.
-@pytest.mark.parametrize("pair", ["Gaussian Mixture 1", "Laplace Mixture 1"])
-@pytest.mark.parametrize("at", [-2.0, 0.4, 3.0, 9.0])
+@pytest.mark.parametrize(
+    ("pair", "at"),
+    [
+        *(("Gaussian Mixture 1", at) for at in (-2.0, 0.4, 3.0, 9.0)),
+        *(("Laplace Mixture 1", at) for at in (-2.0, 0.4, 3.0)),  # constant evidence beyond
+    ],
+)
 def test_theorem_1_continuous(pair, at):
-    if at > 3 and "Laplace" in pair:
-        pytest.skip("beyond the labels the evidence is held constant")
     y, w = axis(-40, 40, [at], cells=400)
     rows = make(pair, full_nll=True).rows(torch.full_like(y, at)[:, None], y[:, None])
     assert ((-rows).exp() @ w).item() == pytest.approx(1, abs=1e-8)
