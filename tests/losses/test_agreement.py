@@ -167,8 +167,10 @@ def test_one_component_shrinks_towards_nothing():
 @pytest.mark.parametrize("count", [50, 5000])
 @pytest.mark.parametrize(
     ("kind", "own", "over"),
-    [*itertools.product([Laplace, Huber], [False, True], ["batch", "bins"])]
-    + [(Laplace, False, "mixture")],  # the others have no closed form
+    [
+        *itertools.product([Laplace, Huber], [False, True], ["batch", "bins"]),
+        (Laplace, False, "mixture"),  # the others have no closed form
+    ],
 )
 def test_outside_the_labels_the_plain_loss_leads_back(kind, own, over, count, small_limits):
     count = count // small_limits if over == "batch" else count
