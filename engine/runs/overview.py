@@ -115,13 +115,13 @@ def compare(
         }
         return {"values": values, "replicates": replicates[number].get(name)}
 
+    if unknown := [name for name in names if ours[0].value(name) is None]:
+        raise ValueError(f"The runs have no test metric {unknown[0]!r}; see their metrics.json.")
     benchmark = ours[0].settings["benchmark"]
     found = {
         name: difference(side(0, name), side(1, name), column(benchmark, name).better)
         for name in names
     }
-    if unknown := [name for name in names if ours[0].value(name) is None]:
-        raise ValueError(f"The runs have no test metric {unknown[0]!r}; see their metrics.json.")
     if not any(about["pairs"] for about in found.values()):
         raise ValueError("The runs have no seed in common; differences are taken seed by seed.")
     return found

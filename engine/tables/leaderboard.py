@@ -194,42 +194,33 @@ def groups(mean: Sequence[float], critical: float) -> list[tuple[int, int]]:
 def diagram(content: Mapping[str, Any]) -> Figure:
     """Plot the mean ranks; a line joins methods that do not differ significantly. Of one benchmark,
     plot the errors, with their standard deviations over seeds."""
-    found, columns = content["ranks"], content["benchmark"]["columns"]
+    columns, ranks = content["benchmark"]["columns"], content["ranks"]
     if len(columns) == 1:
-        return errors(content["rows"], *columns.items())
-    names, values = list(found["mean"]), list(found["mean"].values())
+        ((key, about),) = columns.items()
+        cells = {row: found[key] for row, found in content["rows"].items()}
+        shown = {r: (c["mean"], c["std"]) for r, c in cells.items() if c["mean"] is not None}
+        label = f"{about['title']} ({about['unit']})" if about.get("unit") else about["title"]
+        title, lines = "mean and standard deviation over seeds", []
+    else:
+        shown = {row: (rank, 0.0) for row, rank in ranks["mean"].items()}
+        label, lines = (
+            "mean rank, 1 is the best",
+            groups([*ranks["mean"].values()], ranks["critical"]),
+        )
+        title = f"critical difference {ranks['critical']:.1f}; lines join methods without one"
     with mpl.rc_context(STYLE):
-        figure = Figure((7, 0.9 + 0.22 * len(names)))
+        figure = Figure((7, 0.9 + 0.22 * len(shown)))
         ax = figure.subplots()
-        for y, (name, value) in enumerate(found["mean"].items()):
-            ax.plot([1, value], [y, y], color="#DDDDDD", linewidth=0.8, zorder=0)
-            ax.plot(value, y, "o", color=colour(name.split(" + ")[0]), markersize=5)
-        right = max(values) * 1.04
-        for i, (first, last) in enumerate(groups(values, found["critical"])):
-            x = right + 0.025 * i * len(names)
-            ax.plot([x, x], [first - 0.2, last + 0.2], color="#555555", linewidth=2.2)
-        ax.set_yticks(range(len(names)), names)
-        ax.set(ylim=(len(names) - 0.4, -0.6), xlabel="mean rank, 1 is the best")
-        title = f"critical difference {found['critical']:.1f}; lines join methods without one"
-        ax.set_title(title, loc="left")
-        figure.tight_layout()
-    return figure
-
-
-def errors(rows: Mapping[str, Any], column: tuple[str, Mapping[str, Any]]) -> Figure:
-    """Plot the error of every method on one benchmark, the best first."""
-    name, about = column
-    cells = {row: found[name] for row, found in rows.items() if found[name]["mean"] is not None}
-    with mpl.rc_context(STYLE):
-        figure = Figure((7, 0.9 + 0.22 * len(cells)))
-        ax = figure.subplots()
-        for y, (row, cell) in enumerate(cells.items()):
+        for y, (row, (x, spread)) in enumerate(shown.items()):
             shade = colour(row.split(" + ")[0])
-            ax.errorbar(cell["mean"], y, xerr=cell["std"], fmt="o", color=shade, markersize=5)
-        ax.set_yticks(range(len(cells)), list(cells))
-        unit = f" ({about['unit']})" if about.get("unit") else ""
-        ax.set(ylim=(len(cells) - 0.4, -0.6), xlabel=f"{about['title']}{unit}")
-        ax.set_title("mean and standard deviation over seeds", loc="left")
+            ax.errorbar(x, y, xerr=spread, fmt="o", color=shade, markersize=5)
+        right = max(x for x, _ in shown.values()) * 1.04
+        for i, (first, last) in enumerate(lines):
+            x = right + 0.025 * i * len(shown)
+            ax.plot([x, x], [first - 0.2, last + 0.2], color="#555555", linewidth=2.2)
+        ax.set_yticks(range(len(shown)), list(shown))
+        ax.set(ylim=(len(shown) - 0.4, -0.6), xlabel=label)
+        ax.set_title(title, loc="left")
         ax.grid(axis="x", color="#EEEEEE")
         figure.tight_layout()
     return figure

@@ -62,7 +62,7 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
         return done
     start = time.time()
     own.mkdir(exist_ok=True)
-    cfg, metrics, rebalancer, stored, labels = fitted(folder, settings, trust)
+    cfg, metrics, rebalancer, stored, train = fitted(folder, settings, trust)
     found = []
     for pred, *target in predictions(folder, rebalancer, stored, trust):
         metrics.update(pred, *target)
@@ -71,12 +71,11 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
             write_npz(own / runs.PREDICTIONS, {**stored, "test_pred": pred.numpy()})
     samples = torch.cat(found)
     report = {f"test/{name}": float(value) for name, value in metrics.compute().items()}
-    if stored and cfg.get("protocol"):
+    if cfg.get("protocol"):
         from engine.training.protocol import errors
 
-        pred = rebalancer(stored["test_pred"])
-        gone = errors(pred, stored["test_target"], build.dataset(cfg, "train").ranges)
-        report |= {f"test/{name}": value for name, value in gone.items()}
+        removed = errors(pred.numpy(), target[0].numpy(), train.ranges)
+        report |= {f"test/{name}": value for name, value in removed.items()}
     replicates = metrics.resample(samples, bootstrap_weights(len(samples), cfg.log.replicates))
     write_npz(own / runs.REPLICATES, {name: value.numpy() for name, value in replicates.items()})
     with atomic_write(own / "config.yaml") as file:
@@ -88,14 +87,15 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
     if enough and isinstance(rebalancer, Rebalancer):
         held_out = (stored[f"val_{name}"].ravel().astype(float) for name in ("pred", "target"))
         with warnings.catch_warnings(action="ignore"):  # that balancing cannot help
-            about["leverage"] = dataclasses.asdict(leverage(labels, *held_out))
+            about["leverage"] = dataclasses.asdict(leverage(prior_of(train), *held_out))
     records.write(own / "metrics.json", {"metrics": report, **about, "meta": meta()})
     return runs.finished(own) or {}
 
 
 def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, ...]:
     """Return a run's config and metrics, the Rebalancer, fitted on validation predictions, or the
-    map of poses that `stretch` describes, the stored predictions, if any, and its prior."""
+    map of poses that `stretch` describes, the stored predictions, if any, and the training split.
+    """
     cfg: Any = runs.read_config(folder, trust)
     train = build.dataset(cfg, "train")
     metrics = build.metrics(cfg, train)
@@ -104,14 +104,13 @@ def fitted(folder: Path, settings: Mapping[str, Any], trust: Any) -> tuple[Any, 
     if "stretch" in settings:
         from engine.benchmarks.bodies.poses import Stretch
 
-        return cfg, metrics, Stretch(cfg.metrics.mean, **settings), stored, None
-    prior = prior_of(train)
-    rebalancer = Rebalancer(prior, **settings)
+        return cfg, metrics, Stretch(cfg.metrics.mean, **settings), stored, train
+    rebalancer = Rebalancer(prior_of(train), **settings)
     if "val_pred" in stored:
         rebalancer.fit(stored["val_pred"].ravel(), stored["val_target"].ravel())
     elif not rebalancer.given:
         raise ValueError(f"{folder} has no validation predictions to fit on; give sigma.")
-    return cfg, metrics, rebalancer, stored, prior
+    return cfg, metrics, rebalancer, stored, train
 
 
 def predictions(folder: Path, rebalancer: Any, stored: Any, trust: Any) -> Iterator[tuple]:

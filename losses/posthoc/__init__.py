@@ -92,7 +92,7 @@ class Rebalancer(nn.Module):
         return self.prior.means.shape[-1] if isinstance(self.prior, GaussianMixture) else 1
 
     @property
-    def dialled(self) -> bool:
+    def balances(self) -> bool:
         """Whether Theorem 1 changes predictions, if sigma is not 0."""
         return self.strength > 0 and self.power > 0 and not isinstance(self.prior, Flat)
 
@@ -141,7 +141,7 @@ class Rebalancer(nn.Module):
         dtype = pred.dtype if pred.is_floating_point() else torch.float32
         values, readable = pred.to(self.sigma.dtype), is_readable(pred)
         checks.check_call(self, values, sigma)
-        if not (self.active if sigma is None else self.dialled) or (readable and not pred.numel()):
+        if not (self.active if sigma is None else self.balances) or (readable and not pred.numel()):
             return pred.to(dtype, copy=True)
         if sigma is not None or self.dims > 1:
             return self._solved(values, sigma).to(dtype)
@@ -162,8 +162,9 @@ class Rebalancer(nn.Module):
             noise = noise.reshape(-1, 1)
         checks.check_rows(self, rows, noise)
         ends = self._range() if self.dims == 1 else ANYWHERE
-        wide, prior = torch.where(noise > 0, noise, 1.0), tempered(self.prior, self.power)
-        m = inverse.solve(prior, wide, self.strength, rows, ends)
+        least = 1e-3 * noise.amax().clamp(min=1e-3)  # instead of 0, whose result is known
+        prior = tempered(self.prior, self.power)
+        m = inverse.solve(prior, noise.where(noise > 0, least), self.strength, rows, ends)
         m = torch.where(noise > 0, m, rows)
         limited = m.clamp(*self.ends)
         if self.bound is not None and is_readable(m):
@@ -220,7 +221,7 @@ class Rebalancer(nn.Module):
 
     def _activate(self) -> None:
         """Set `active` now, because a compiler cannot read buffers."""
-        idle, share = not self.dialled or not self.sigma.any(), float(self.share)
+        idle, share = not self.balances or not self.sigma.any(), float(self.share)
         self.active = not (self.strength == 0 or (idle and share == 0))
         if self.active and share == 0 and self.sigma.isnan().any():
             self.active = None

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..batches import is_readable
 from ..priors import Bins
 from .fitting import Criterion, Method
-from .inverse import NOISE, NOTHING, Point
+from .inverse import ALL_EQUAL, NOISE, Point
 from .labels import label_range
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def can_help(r: "Rebalancer", pred: NDArray, target: NDArray) -> bool:
             raise ValueError(f"{name} must be finite; {bad} of {len(values)} samples are not.")
     low, high = label_range(r.prior).cpu().numpy()
     if (low == high).all() and isinstance(r.prior, Bins):
-        raise ValueError(NOTHING.format(low=float(low[0])))
+        raise ValueError(ALL_EQUAL.format(low=float(low[0])))
     gaps = r.prior.centers.sort().values.diff() if isinstance(r.prior, Bins) else torch.zeros(1)
     margin = float(gaps.max()) / 2
     outside = ((target < low - margin) | (target > high + margin)).any(-1).mean()
@@ -104,6 +104,7 @@ def check_labels(r: "Rebalancer", labels: NDArray | None) -> None:
 
 
 def check_sigma(r: "Rebalancer") -> None:
+    """Refuse a sigma for another number of dimensions."""
     if r.sigma.ndim and len(r.sigma) not in (1, r.dims):
         raise ValueError(
             f"sigma must be one number or one per dimension ({r.dims}), got {len(r.sigma)}; give "
@@ -112,6 +113,7 @@ def check_sigma(r: "Rebalancer") -> None:
 
 
 def check_call(r: "Rebalancer", pred: Tensor, sigma: Any) -> None:
+    """Refuse a call before `fit`, and predictions that are not finite."""
     if r.prior is None or (r.active is None and sigma is None):
         raise RuntimeError("Rebalancer has no sigma yet; call fit, or give sigma and a prior.")
     if is_readable(pred) and not pred.isfinite().all():

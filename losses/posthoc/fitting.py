@@ -22,7 +22,7 @@ from scipy.optimize import minimize_scalar
 from ..mixture import GaussianMixture
 from ..priors import Bins
 from .inverse import Curve, noise, solve
-from .labels import atoms_of, on_a_scale
+from .labels import are_discrete, atoms_of
 
 if TYPE_CHECKING:
     from . import Rebalancer
@@ -41,10 +41,10 @@ MOST_SAMPLES, MOST_ROWS = 20_000, 1000  # held-out samples that are used, of D =
 
 def ranges(labels: NDArray) -> NDArray:
     """(N,) labels -> (N,) numbers of the ranges that count equally in a balanced metric: one for
-    each label of a scale (such as ages), else equally wide ones.
+    each discrete label (such as ages), else equally wide ones.
     """
     values, place = np.unique(labels, return_inverse=True)
-    if on_a_scale(labels):
+    if are_discrete(labels):
         return place
     edges = np.linspace(values[0], values[-1], RANGES + 1)
     return np.searchsorted(edges[1:-1], labels, side="right")
@@ -107,22 +107,24 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
 
     def loss(log_sigma: float, shape: Any, metric: bool) -> float:
         sigma = scale * float(np.exp(log_sigma)) * shape
-        m = inverse(r, sigma, metric and r.dialled)(pred)
+        m = inverse(r, sigma, metric and r.balances)(pred)
         return balanced(m) if metric else nll(m, sigma)
 
     tried, shape = np.log(SIGMAS if one else SIGMAS[::3]), 1.0
+    losses: list[float] = []
     if not one:
         shapes = shape, relative_noise(r, pred, target, weight)
-        least = [min(loss(s, shape, metric=False) for s in tried) for shape in shapes]
-        better = least[0] - least[1] > target.shape[1] / len(target)  # than chance, by AIC
-        shape = shapes[int(better)]
-    losses = [loss(s, shape, metric) for s in tried]
+        equal, own_each = ([loss(s, shape, metric=False) for s in tried] for shape in shapes)
+        better = min(equal) - min(own_each) > target.shape[1] / len(target)  # by AIC
+        shape, losses = shapes[int(better)], own_each if better else equal
+    if one or metric:
+        losses = [loss(s, shape, metric) for s in tried]
     best = int(np.argmin(losses))
     near = tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)]
     options: Any = {"bounds": near, "method": "bounded", "options": {"xatol": 1e-3}}
     found: Any = minimize_scalar(loss, args=(shape, metric), **options)
     log_sigma, least = min((found.x, found.fun), (tried[best], losses[best]), key=lambda p: p[1])
-    if metric and r.dialled and balanced(pred) <= least:
+    if metric and r.balances and balanced(pred) <= least:
         return 0.0
     return scale * float(np.exp(log_sigma)) * shape
 

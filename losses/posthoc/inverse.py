@@ -39,7 +39,7 @@ ANYWHERE: Ends = (-math.inf, math.inf)
 NODES = 4096  # of a curve
 STEPS, FIXED = 400, 25  # of Newton's method with line search; where nothing can be read
 TOLERANCE = 1e-12  # of T(m) - x, in units of the largest |x|
-NOTHING = (
+ALL_EQUAL = (
     "All labels of the prior lie at {low:g}: there is nothing to balance. Give the labels of the "
     "training set."
 )
@@ -92,7 +92,7 @@ def curve(
     x = x.cummax(0).values
     rising = torch.cat([x.diff() > 1e-14 * max(abs(low), abs(high), 1e-300), torch.tensor([True])])
     if rising.sum() < 2:
-        raise ValueError(NOTHING.format(low=low))
+        raise ValueError(ALL_EQUAL.format(low=low))
     return x[rising], m[rising]
 
 

@@ -18,7 +18,7 @@ from ..priors import Bins, Flat, Prior
 MOST = 1024  # atoms of a one-dimensional prior
 TAIL = 1e-3  # mass of a mixture beyond its range, on each side
 REACH = 20.0  # standard deviations
-FEW = 20  # distinct labels are a scale
+FEW = 20  # distinct labels are discrete ones
 COMPONENTS, LABELS_EACH = 8, 50  # a mixture fitted to labels has at most these components
 
 
@@ -41,8 +41,8 @@ def is_labels(given: Any) -> bool:
     return not isinstance(given, Prior) and not hasattr(given, "covariance")
 
 
-def on_a_scale(labels: NDArray) -> bool:
-    """Whether labels (L,) repeat the steps of a scale, such as ages or ratings."""
+def are_discrete(labels: NDArray) -> bool:
+    """Whether labels (L,) have few values, or whole multiples of a step, such as ages."""
     values = np.unique(labels)
     steps = np.ptp(values) / np.diff(values).min() if len(values) > 1 else 0.0
     return len(values) <= FEW or bool(steps < len(labels) / 2)
@@ -76,7 +76,7 @@ def as_prior(given: Any, weight: NDArray | None = None) -> Prior:
     if labels.shape[1] > 1:
         components = min(COMPONENTS, max(1, len(labels) // LABELS_EACH))
         return GaussianMixture.fit(labels, components)
-    if on_a_scale(labels[:, 0]):
+    if are_discrete(labels[:, 0]):
         return Bins(*atoms_of(labels[:, 0], weight))
     found = Samples(*atoms_of(labels[:, 0], weight))
     each = np.ones(len(labels)) if weight is None else weight

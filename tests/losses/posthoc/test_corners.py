@@ -134,6 +134,14 @@ def test_a_sigma_for_each_sample():
     assert Rebalancer(NORMAL)(np.zeros(0), np.zeros(0)).shape == (0,)
 
 
+def test_a_dimension_without_noise():
+    """N(0, V) with noise in one dimension: (V + S) V^-1."""
+    V, S = np.array([[2.0, 0.9], [0.9, 1.0]]), np.diag([0.0, 1.0])
+    r = Rebalancer(GaussianMixture([1.0], [[0.0, 0.0]], [V]), sigma=[0.0, 1.0])
+    x = RNG.normal(size=(5, 2))
+    np.testing.assert_allclose(r(x), x @ ((V + S) @ np.linalg.inv(V)).T, rtol=1e-4, atol=1e-4)
+
+
 def wrong(message: str, **settings):
     return pytest.param(settings, message, id=message[:30])
 
