@@ -9,8 +9,8 @@ with a symmetric kernel of peak one.
 N: samples; D: label dimensions; B: label bins.
 """
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -156,7 +156,7 @@ def fill_below(counts: NDArray) -> NDArray:
 def bin_mass(
     labels: ArrayLike,
     edges: NDArray,
-    smoothing: dict | None = None,
+    smoothing: Mapping[str, Any] | None = None,
     sample_weight: ArrayLike | None = None,
     filled: bool = False,
 ) -> NDArray:
@@ -165,6 +165,11 @@ def bin_mass(
     equal = bool((even(torch.from_numpy(widths)) == 1).all())
     density = counts if equal else counts / widths
     if smoothing is not None:
+        if not isinstance(smoothing, Mapping):
+            raise TypeError(
+                'smoothing is a dict of LDS settings, such as {"kernel": "gaussian", "sigma": 2}, '
+                f"or None; got {smoothing!r}."
+            )
         first = int(np.argmax(density > 0)) if filled else 0
         smoothed = smooth(density[first:], **{"whole": False, **smoothing})
         density = np.concatenate([density[:first], smoothed])

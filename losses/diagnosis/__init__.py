@@ -13,7 +13,7 @@ labels. The effect on the errors is estimated by sampling p = y + noise for the 
 N: labels.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,7 +35,7 @@ MUCH = 3.0  # stretch above which the advice warns
 class Diagnosis:
     """Result of `diagnose`: `print` it, or `plot` it to a file."""
 
-    labels: NDArray[np.float64]
+    labels: NDArray[np.float64] = field(repr=False)
     imbalance: float  # count of the fullest of 20 ranges / count of the emptiest non-empty one
     empty: int  # ranges without a label
     tail_mass: float  # share of the labels in ranges with less than a tenth of the fullest count

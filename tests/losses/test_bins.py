@@ -193,3 +193,9 @@ def test_a_power_is_of_the_histogram_s_own_bins():
     w = (p_of_bins / edges.diff()).sqrt()
     expected = (pred.softmax(-1) * w).sum(-1).log() - p.sqrt().sum().log()
     torch.testing.assert_close(made, expected)
+
+
+@pytest.mark.parametrize("smoothing", [2.0, True, "gaussian"])
+def test_smoothing_must_be_settings_of_lds(smoothing):
+    with pytest.raises(TypeError, match=r"smoothing is a dict of LDS settings.*got"):
+        Bins.fit(torch.arange(4.0), EDGES, smoothing=smoothing)
