@@ -37,7 +37,7 @@ def stretch_of(prior: Prior, sigma: float, p: NDArray) -> tuple[NDArray, NDArray
     x = torch.tensor(p, dtype=torch.float64)[:, None]
     first, second = log_evidence_slopes(_noise(sigma), prior.double(), x)
     m = (x + sigma**2 * first)[:, 0].numpy()
-    return m, 1 / (1 + sigma**2 * second[:, 0].numpy()).clip(1e-3, None)
+    return m, 1 / (1 + sigma**2 * second[:, 0, 0].numpy()).clip(1e-3, None)
 
 
 def smoothed_density(prior: Prior, width: float, grid: NDArray) -> NDArray:
