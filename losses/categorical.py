@@ -22,6 +22,15 @@ from .likelihoods import Likelihood
 from .priors import Prior
 
 
+def quantile(edges: Tensor, mass: Tensor, share: float) -> Tensor:
+    """(K + 1,), (N, K) -> (N, 1): the value with this share of the mass below; even in a cell."""
+    above = mass.cumsum(-1)
+    k = (above < share).sum(-1, keepdim=True).clamp(max=mass.shape[-1] - 1)
+    inside = mass.gather(-1, k)
+    part = ((share - (above.gather(-1, k) - inside)) / inside).clamp(0, 1)
+    return edges[k] + part * (edges[k + 1] - edges[k])
+
+
 class Categorical(Likelihood):
     """pred (N, K) logits, target (N,) or (N, 1) classes; with a flat prior, cross-entropy."""
 
@@ -140,12 +149,7 @@ class Histogram(Likelihood):
 
     def quantile(self, pred: Tensor, share: float) -> Tensor:
         """(N, K) -> (N, 1): the label with this share of the mass below; even within a bin."""
-        edges, mass = self._edges_and_mass(pred)
-        above = mass.cumsum(-1)
-        k = (above < share).sum(-1, keepdim=True).clamp(max=self.bins - 1)
-        inside = mass.gather(-1, k)
-        part = ((share - (above.gather(-1, k) - inside)) / inside).clamp(0, 1)
-        return edges[k] + part * (edges[k + 1] - edges[k])
+        return quantile(*self._edges_and_mass(pred), share)
 
     def _edges_and_mass(self, pred: Tensor) -> tuple[Tensor, Tensor]:
         pred = pred.to(torch.promote_types(pred.dtype, torch.float32))

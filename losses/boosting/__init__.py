@@ -49,7 +49,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..likelihoods import Location
 from ..priors import Prior
 from ..robust import Laplace
-from .checks import check, check_labels, is_real
+from .checks import check, check_labels
 from .curvature import curvature_of
 from .line import KINK
 from .start import BalancedBooster
@@ -59,11 +59,10 @@ __all__ = ["BalancedBooster", "Objective", "objective"]
 OUTSIDE = 0.05  # of the range of the labels
 
 
-def objective(
-    likelihood: Location, prior: Prior, strength: float = 1.0, learning_rate: float = 0.1
-) -> "Objective":
-    """Return the objective for `LGBMRegressor(objective=...)`, `XGBRegressor(objective=...)`,
-    `lightgbm.train({"objective": ...})` and `xgboost.train(obj=...)`.
+class Objective:
+    """Objective for `LGBMRegressor(objective=...)`, `XGBRegressor(objective=...)`,
+    `lightgbm.train({"objective": ...})` and `xgboost.train(obj=...)`: (labels, predictions, weights
+    or None) or (predictions, dataset) -> gradient and Hessian.
 
     likelihood: Gaussian, Laplace or Huber with a scale that is a number, in the labels' unit.
     prior: Bins, a GaussianMixture, or any other that does not depend on a batch.
@@ -72,12 +71,6 @@ def objective(
     Example:
         >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, np.arange(-0.5, 122)))
         >>> model = LGBMRegressor(objective=f).fit(x, ages)
-    """
-    return Objective(likelihood, prior, strength, learning_rate)
-
-
-class Objective:
-    """(labels, predictions, weights or None) or (predictions, dataset) -> gradient and Hessian.
 
     Both libraries call in both ways: the first from their scikit-learn classes, the second from
     `train`. Arrays are (N,), or (N, D) for XGBoost's several outputs.
@@ -95,11 +88,7 @@ class Objective:
         strength: float = 1.0,
         learning_rate: float = 0.1,
     ):
-        check(likelihood, prior)
-        if not (is_real(strength) and strength >= 0):
-            raise ValueError(f"strength must be a number >= 0, got {strength}")
-        if not (is_real(learning_rate) and 0 < learning_rate <= 1):
-            raise ValueError(f"learning_rate must be in (0, 1], got {learning_rate}")
+        check(likelihood, prior, strength, learning_rate)
         self.likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
         self.prior = copy.deepcopy(prior).double().requires_grad_(False)
         self.strength, self.learning_rate = strength, learning_rate
@@ -217,3 +206,6 @@ class Objective:
             x = torch.tensor(pred, requires_grad=True)
             value = -self.likelihood.log_prob(torch.from_numpy(labels), x).sum()
             return torch.autograd.grad(value, x)[0].numpy()
+
+
+objective = Objective

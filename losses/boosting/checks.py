@@ -9,12 +9,12 @@ from ..likelihoods import Likelihood, Location
 from ..priors import Batch, Bins, Prior
 
 
-def is_real(value: Any) -> bool:
+def _is_real(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def check(likelihood: Likelihood, prior: Prior) -> None:
-    """Raise for a likelihood or a prior that a booster cannot be trained with."""
+def check(likelihood: Likelihood, prior: Prior, strength: Any, learning_rate: Any) -> None:
+    """Raise for settings that a booster cannot be trained with."""
     if not isinstance(likelihood, Location):
         raise ValueError(
             f"A booster predicts one number per label, but {type(likelihood).__name__} needs more; "
@@ -33,6 +33,10 @@ def check(likelihood: Likelihood, prior: Prior) -> None:
             "A booster has no batches; use Bins.fit(labels, edges), or Bins(labels, weights) with "
             "a weight of one for each label."
         )
+    if not (_is_real(strength) and strength >= 0):
+        raise ValueError(f"strength must be a number >= 0, got {strength}")
+    if not (_is_real(learning_rate) and 0 < learning_rate <= 1):
+        raise ValueError(f"learning_rate must be in (0, 1], got {learning_rate}")
 
 
 def check_labels(likelihood: Location, prior: Prior, labels: NDArray) -> None:

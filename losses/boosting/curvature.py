@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from ..fast.gradients import log_evidence_slopes
 from ..likelihoods import Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
@@ -66,23 +66,11 @@ class Space:
             self.most = self.at(probes)[1].max(0)
 
     def at(self, p: NDArray) -> tuple[NDArray, NDArray]:
-        parts = [self._rows(x) for x in torch.tensor(p).split(4096)]
-        first, rows = (torch.cat(both).numpy() for both in zip(*parts, strict=True))
-        return first, rows
-
-    def _rows(self, pred: Tensor) -> tuple[Tensor, Tensor]:
-        scale, rows = torch.tensor(self.scale), []
-        with torch.enable_grad():
-            x = pred.clone().requires_grad_()
-            value = self.prior.log_evidence(self.likelihood, x, pred)
-            if not value.requires_grad:  # a flat prior
-                return torch.zeros_like(pred), torch.ones_like(pred)
-            (first,) = torch.autograd.grad(value.sum(), x, create_graph=True)
-            for d in range(len(scale)):
-                (row,) = torch.autograd.grad(first[:, d].sum(), x, retain_graph=True)
-                row = row * scale[d] * scale
-                rows.append(1 + row[:, d] - row[:, d].abs() + row.abs().sum(-1))
-        return scale**2 * first.detach(), torch.stack(rows, -1)
+        slopes = log_evidence_slopes(self.likelihood, self.prior, torch.tensor(p))
+        first, second = (values.numpy() for values in slopes)
+        second = second * np.multiply.outer(self.scale, self.scale)
+        own = second.diagonal(axis1=1, axis2=2)
+        return self.scale**2 * first, 1 + own - np.abs(own) + np.abs(second).sum(2)
 
     def bound(self, p: NDArray, reach: NDArray) -> NDArray:
         if self.most is not None:

@@ -56,7 +56,7 @@ class Line:
     def _exact(self, p: NDArray) -> tuple[NDArray, NDArray]:
         if self.family is None:
             first, second = log_evidence_slopes(self.likelihood, self.prior, torch.tensor(p))
-            return self.scale**2 * first.numpy(), 1 + self.scale**2 * second.numpy()
+            return self.scale**2 * first.numpy(), 1 + self.scale**2 * second[..., 0].numpy()
         parts = []
         for some in self._chunks(p[:, 0]):
             family = self.family

@@ -14,6 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
+from ..posthoc import Rebalancer
+from ..posthoc.fitting import balanced_weight, ranges
+from ..posthoc.labels import as_array
+
 REPLICATES = 400
 FEWEST = 20  # held-out samples
 Map = Callable[[NDArray], NDArray]
@@ -56,10 +60,6 @@ def leverage(labels: ArrayLike, pred: ArrayLike, target: ArrayLike) -> Leverage:
 
     labels: (L,) or (L, D) of the training set. pred, target: (N,) or (N, D), held out.
     """
-    from ..posthoc import Rebalancer  # imported late: it takes seconds
-    from ..posthoc.fitting import ranges
-    from ..posthoc.labels import as_array
-
     labels, pred, target = (as_array(values) for values in (labels, pred, target))
     if not all(np.isfinite(values).all() for values in (labels, pred, target)):
         raise ValueError("expected finite labels, predictions and targets; some are NaN")
@@ -75,10 +75,12 @@ def leverage(labels: ArrayLike, pred: ArrayLike, target: ArrayLike) -> Leverage:
     found = {kind: np.empty_like(pred) for kind in (("best", "theorem") if one else ("best",))}
     for train, test in ((half, ~half), (~half, half)):
         own = pred[train], target[train]
-        found["best"][test] = (_monotone if one else _stretch)(labels, *own)(pred[test])
         if one:
-            curve = Rebalancer(labels, criterion="bmae").fit(*own)
-            found["theorem"][test] = curve(pred[test])
+            best: Map = Rebalancer(labels, method="isotonic").fit(*own)
+            found["theorem"][test] = Rebalancer(labels, criterion="bmae").fit(*own)(pred[test])
+        else:
+            best = _stretch(labels, *own)
+        found["best"][test] = best(pred[test])
     place = ranges(target if one else np.linalg.norm(target - target.mean(0), axis=1))
     weights = np.random.default_rng(1).multinomial(
         len(pred), np.full(len(pred), 1 / len(pred)), REPLICATES
@@ -96,15 +98,7 @@ def leverage(labels: ArrayLike, pred: ArrayLike, target: ArrayLike) -> Leverage:
     )
 
 
-def _monotone(labels: NDArray, pred: NDArray, target: NDArray) -> Map:
-    from ..posthoc import Rebalancer
-
-    return Rebalancer(labels, method="isotonic").fit(pred, target)
-
-
 def _stretch(labels: NDArray, pred: NDArray, target: NDArray) -> Map:
-    from ..posthoc.fitting import balanced_weight
-
     center = labels.mean(0)
     weight = balanced_weight(np.linalg.norm(target - center, axis=1), np.ones(len(target)))
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..fast.gradients import log_evidence_slopes
-from ..likelihoods import Gaussian
+from ..posthoc.inverse import noise
 from ..priors import Prior
 
 RANGES = 20  # equally wide ranges in which labels are counted and errors are averaged
@@ -35,18 +35,14 @@ class Region:
 def stretch_of(prior: Prior, sigma: float, p: NDArray) -> tuple[NDArray, NDArray]:
     """(N,) -> the plain predictions m(p), and the stretch dp/dm."""
     x = torch.tensor(p, dtype=torch.float64)[:, None]
-    first, second = log_evidence_slopes(_noise(sigma), prior.double(), x)
+    first, second = log_evidence_slopes(noise("gaussian", sigma), prior.double(), x)
     m = (x + sigma**2 * first)[:, 0].numpy()
-    return m, 1 / (1 + sigma**2 * second[:, 0].numpy()).clip(1e-3, None)
+    return m, 1 / (1 + sigma**2 * second[:, 0, 0].numpy()).clip(1e-3, None)
 
 
 def smoothed_density(prior: Prior, width: float, grid: NDArray) -> NDArray:
     x = torch.tensor(grid, dtype=torch.float64)[:, None]
-    return prior.double().log_evidence(_noise(width), x, x).exp().numpy()
-
-
-def _noise(sigma: float) -> Gaussian:
-    return Gaussian(torch.tensor(sigma, dtype=torch.float64), floor=1e-12)
+    return prior.double().log_evidence(noise("gaussian", width), x, x).exp().numpy()
 
 
 def regions_of(

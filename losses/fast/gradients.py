@@ -117,17 +117,15 @@ def _points(x: Tensor, c: Tensor, log_w: Tensor, learned: bool) -> list[Tensor]:
 def log_evidence_slopes(
     likelihood: Likelihood, prior: Prior, pred: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """(N, D) -> first and second derivatives of the log-evidence along each dimension, (N, D)."""
+    """(N, D) -> gradient (N, D) and Hessian (N, D, D) of the log-evidence of each sample."""
     firsts, seconds = [], []
     for part in pred.detach().split(4096):  # torch.func.grad would import torch._dynamo, 2 s of CPU
         with torch.enable_grad():
             x = part.clone().requires_grad_()
             value = prior.log_evidence(likelihood, x, part).sum() + 0 * (x * x).sum()  # has a graph
             (first,) = torch.autograd.grad(value, x, create_graph=True)
-            columns = [
-                torch.autograd.grad(first[:, d].sum(), x, retain_graph=True)[0][:, d]
-                for d in range(x.shape[-1])
-            ]
+            columns = first.sum(0).unbind()
+            rows = [torch.autograd.grad(sums, x, retain_graph=True)[0] for sums in columns]
         firsts.append(first.detach())
-        seconds.append(torch.stack(columns, -1))
+        seconds.append(torch.stack(rows, 1))
     return torch.cat(firsts), torch.cat(seconds)

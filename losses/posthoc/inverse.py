@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ..batches import is_readable
+from ..categorical import quantile
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
@@ -61,21 +62,12 @@ def plain(prior: Prior, likelihood: Location, point: Point, m: Tensor) -> Tensor
         return posterior(components(prior, var), var, m[:, None])[1][:, 0]
     scale = float(likelihood.value)
     labels, weights = atoms(prior, scale)
-    found = []
+    edges, found = cell_edges(labels), []  # of cells in which the mass is even
     for part in m.split(CHUNK):
         logits = weights.log() - likelihood.energy((part[:, None] - labels) / scale)
         mass = logits.softmax(-1)  # (G, K)
-        found.append(mass @ labels if point == "mean" else _median(mass, labels))
+        found.append(mass @ labels if point == "mean" else quantile(edges, mass, 0.5)[:, 0])
     return torch.cat(found)
-
-
-def _median(mass: Tensor, labels: Tensor) -> Tensor:
-    """The atoms stand for the cells around them, in which the mass is even."""
-    edges, above = cell_edges(labels), mass.cumsum(-1)
-    k = (above < 0.5).sum(-1, keepdim=True).clamp(max=len(labels) - 1)
-    inside = mass.gather(-1, k)
-    part = ((0.5 - (above.gather(-1, k) - inside)) / inside).clamp(0, 1)
-    return (edges[k] + part * (edges[k + 1] - edges[k]))[:, 0]
 
 
 def curve(

@@ -20,7 +20,6 @@ from losses import (
     Gaussian,
     Laplace,
     balanced_mse,
-    batches,
 )
 from losses.batches import PASSES
 from tests.losses.pairs import D64, make, mixture
@@ -112,16 +111,9 @@ OPTIMIZERS = {
 orders = pytest.mark.parametrize("order", ["after", "before", "forward"])
 
 
-@pytest.fixture(params=["cpu", "gpu"])
-def device(request, monkeypatch):
-    """On a GPU no value may be read."""
-    if request.param == "gpu":
-        monkeypatch.setattr(batches, "is_readable", lambda x: False)
-
-
 @orders
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_learned_sigma_without_an_optimiser_gets_one_warning(name, order, device):
+def test_a_learned_sigma_without_an_optimiser_gets_one_warning(name, order):
     def of_model(model, loss):
         return OPTIMIZERS[name](model.parameters(), lr=0.01)
 
@@ -137,7 +129,7 @@ def test_a_learned_sigma_without_an_optimiser_gets_one_warning(name, order, devi
 
 @orders
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_sigma_that_is_trained_gets_none(name, order, device):
+def test_a_sigma_that_is_trained_gets_none(name, order):
     def of_model(model, loss):
         return torch.optim.SGD(model.parameters(), lr=0.01)
 
