@@ -8,7 +8,7 @@ Maps are predicted anew, frame by frame, from the cached features where a run ha
 Shapes: P frames of a figure, B depth bins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
+from torch import Tensor
 
 from datasets.depth import BINS, BINS_PER_METRE, bin_centers, to_image
 from engine.evaluation.evaluate import finished_run
@@ -52,13 +53,19 @@ class Maps:
             self.source = features.tables(*how, {"test": self.images}, backbone)["test"]
 
     @torch.no_grad()
+    def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield predictions, targets and masks of all test frames, a batch at a time."""
+        size = self.cfg.trainer.eval_batch_size
+        for batch in evaluation_loader(self.source, size, 0, False, 0, 1):
+            yield self.task.predict(batch), batch["target"], batch["mask"]
+
     def rmse_per_bin(self) -> tuple[NDArray, NDArray]:
         """(B,) RMSE over the measured pixels, NaN for an empty bin, and (P,) mean depths."""
         self.metrics.reset()
-        depths, size = [], self.cfg.trainer.eval_batch_size
-        for batch in evaluation_loader(self.source, size, 0, False, 0, 1):
-            self.metrics.update(self.task.predict(batch), batch["target"], batch["mask"])
-            depths += batch["target"].flatten(1).mean(1).tolist()
+        depths = []
+        for pred, target, mask in self.batches():
+            self.metrics.update(pred, target, mask)
+            depths += target.flatten(1).mean(1).tolist()
         count, squares = self.metrics.totals[:2].numpy()
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.sqrt(squares / count), np.array(depths)

@@ -1,11 +1,10 @@
 """Prepare downloaded data for the datasets; each function is a script of scripts/."""
 
-import csv
 import functools
-import io
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from omegaconf import DictConfig
 from tqdm import tqdm
 
@@ -61,19 +60,16 @@ def _report_identical(
     file: Path, groups: list[list[int]], ages: np.ndarray, paths: list[str], split: np.ndarray
 ) -> None:
     """Print how many images are identical, and list them in a CSV."""
-    leaks = sum(len(set(split[group].tolist())) > 1 for group in groups)
-    conflicts = sum(len(set(ages[group].tolist())) > 1 for group in groups)
+    lines = [(n, ages[i], paths[i], split[i]) for n, group in enumerate(groups) for i in group]
+    listed = pd.DataFrame(lines, columns=["group", "age", "path", "split"])
+    different = listed.groupby("group").nunique() > 1
+    leaks, conflicts = different["split"].sum(), different["age"].sum()
     print(
-        f"{sum(map(len, groups))} images are identical to others, in {len(groups)} groups; "
+        f"{len(listed)} images are identical to others, in {len(groups)} groups; "
         f"{leaks} groups are in more than one split, {conflicts} have more than one age."
     )
     if groups:
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["group", "age", "path", "split"])
-        for number, group in enumerate(groups):
-            writer.writerows([number, ages[i], paths[i], split[i]] for i in group)
-        _write(file, text.getvalue().encode())
+        _write(file, listed.to_csv(index=False).encode())
         print(f"They are listed in {file}.")
 
 

@@ -20,6 +20,7 @@ from engine.runs import provenance
 from engine.runs.run import composed
 from engine.tables import pages, plots
 from engine.tables import table as tables
+from engine.tables.compare import check_names
 from engine.tables.intervals import compared
 from synthetic.benchmark import figures
 from synthetic.benchmark.jobs import Job
@@ -31,13 +32,13 @@ from synthetic.benchmark.program import Training
 def make_jobs(cfg: DictConfig) -> list[Job]:
     """Return the jobs of the table and of the nonlinear figure."""
     seeds = tuple(range(cfg.seeds)) if isinstance(cfg.seeds, int) else tuple(cfg.seeds)
-    columns = _choose(cfg.columns, [p.name for p in TABLE], "columns")
-    every = [*METHODS, *EXTRAS]
-    methods = _choose(cfg.methods, every, "methods")
-    if cfg.methods == "all" and not cfg.extras:
-        methods = list(METHODS)
+    known = {"columns": [p.name for p in TABLE], "methods": [*METHODS, *EXTRAS]}
+    for setting, names in known.items():
+        check_names(setting, [] if cfg[setting] == "all" else cfg[setting], names)
+    columns = known["columns"] if cfg.columns == "all" else cfg.columns
+    methods = [*METHODS, *(EXTRAS if cfg.extras else [])] if cfg.methods == "all" else cfg.methods
     if not seeds or not columns or not methods:
-        raise SystemExit("Nothing to do: give at least one seed, one column and one method.")
+        raise ValueError("Nothing to do: give at least one seed, one column and one method.")
     jobs = []
     for family in ("normal", "exponential", "mvn"):
         problems = tuple(p for p in TABLE if p.family == family and p.name in columns)
@@ -51,13 +52,6 @@ def make_jobs(cfg: DictConfig) -> list[Job]:
         for method in figures.NAMES:
             jobs.append(Job(method, NONLINEAR, first, training, cfg.folder, cfg.device))
     return jobs
-
-
-def _choose(wanted: Any, known: list[str], name: str) -> list[str]:
-    names = known if wanted == "all" else list(wanted)
-    if unknown := [n for n in names if n not in known]:
-        raise SystemExit(f"Unknown {name} {', '.join(unknown)}; choose from {', '.join(known)}.")
-    return names
 
 
 def _training(cfg: DictConfig, family: str) -> Training:

@@ -33,19 +33,14 @@ def paired(ours: Mapping[Seed, float], theirs: Mapping[Seed, float]) -> dict[See
 
     A row that is itself stage 1, with one value for each, is paired with all that build on it.
     """
-    of_stage = {first: value for (first, _), value in theirs.items()}
-    is_stage1 = len(of_stage) == len(theirs)
-    if not is_stage1 and len({first for first, _ in ours}) == len(ours):
-        return {seed: -value for seed, value in paired(theirs, ours).items()}
-    partner = {
-        seed: of_stage.get(seed[0]) if is_stage1 and seed not in theirs else theirs.get(seed)
-        for seed in ours
-    }
-    return {
-        seed: ours[seed] - other
-        for seed, other in partner.items()
-        if other is not None and math.isfinite(ours[seed] - other)
-    }
+    stages = {first: value for (first, _), value in theirs.items()}
+    if len(stages) < len(theirs):  # several values for one stage 1
+        if len({first for first, _ in ours}) == len(ours):
+            return {seed: -value for seed, value in paired(theirs, ours).items()}
+        stages = {}
+    others = {seed: theirs.get(seed, stages.get(seed[0], math.nan)) for seed in ours}
+    found = {seed: value - others[seed] for seed, value in ours.items()}
+    return {seed: value for seed, value in found.items() if math.isfinite(value)}
 
 
 def over_seeds(differences: Mapping[Seed, float]) -> Interval | None:

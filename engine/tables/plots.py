@@ -21,28 +21,19 @@ STYLE: dict[Any, Any] = {
 }
 # One per method in all figures, from colour-blind-safe palettes (Okabe and Ito; Tol). As in the
 # paper's captions: oracle blue, least squares yellow, re-weighting green, ours red, test purple.
-_COLOURS = {
-    "Oracle": "#0072B2",
-    "Vanilla": "#E69F00",
-    "SPIN-RT": "#E69F00",
-    "Reweight": "#009E73",
-    "RRT": "#009E73",
-    "Inverse": "#009E73",
-    "Vanilla+LDS": "#009E73",
-    "RRT+LDS": "#56B4E9",
-    "Inverse+LDS": "#56B4E9",
-    "GAI": "#D55E00",
-    "BMC": "#CC79A7",
-    "BNI": "#0072B2",
-    "Balanced L1": "#882255",
-    "Histogram": "#000000",
-    "Plain": "#E69F00",
-    "Re-weighted": "#009E73",
-    "Plain + post-hoc": "#332288",
-    "Plain + isotonic": "#44AA99",
-    "Train": "#56B4E9",
-    "Test": "#CC79A7",
+_ROWS = {
+    "#0072B2": ("Oracle", "BNI"),
+    "#E69F00": ("Vanilla", "SPIN-RT", "Plain"),
+    "#009E73": ("Reweight", "RRT", "Inverse", "Vanilla+LDS", "Re-weighted"),
+    "#56B4E9": ("RRT+LDS", "Inverse+LDS", "Train"),
+    "#D55E00": ("GAI",),
+    "#CC79A7": ("BMC", "Test"),
+    "#882255": ("Balanced L1",),
+    "#000000": ("Histogram",),
+    "#332288": ("Plain + post-hoc",),
+    "#44AA99": ("Plain + isotonic",),
 }
+_COLOURS = {row: shade for shade, rows in _ROWS.items() for row in rows}
 TRAIN = "#BFD9EA"  # the training histogram in the background
 
 

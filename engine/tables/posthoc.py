@@ -26,7 +26,6 @@ from engine.runs import records
 from engine.runs.provenance import meta
 from engine.tables.table import write_npz
 from engine.training import build
-from engine.training.batches import evaluation_loader
 from losses import Bins, Rebalancer
 from losses.diagnosis.leverage import FEWEST, leverage
 from metrics.report import bootstrap_weights
@@ -121,11 +120,8 @@ def predictions(folder: Path, rebalancer: Any, stored: Any, trust: Any) -> Itera
         return
     from engine.benchmarks.depth import Maps
 
-    maps = Maps(folder, trust)
-    for batch in evaluation_loader(maps.source, maps.cfg.trainer.eval_batch_size, 0, False, 0, 1):
-        with torch.no_grad():
-            pred = rebalancer(maps.task.predict(batch))
-        yield pred, batch["target"], batch["mask"]
+    for pred, *target in Maps(folder, trust).batches():
+        yield rebalancer(pred), *target
 
 
 def front(folder: Path, strengths: Sequence[float], settings: Mapping[str, Any], trust: Any) -> Any:

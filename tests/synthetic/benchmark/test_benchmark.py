@@ -126,15 +126,15 @@ def test_the_table_is_written_and_printed(tmp_path: Path, monkeypatch, capsys):
 
 
 WRONG = {
-    "columns=[normal_hihg]": "Unknown columns normal_hihg; choose from normal_high",
-    "methods=[GIA]": "Unknown methods GIA; choose from Vanilla",
+    "columns=[normal_hihg]": "columns: unknown normal_hihg; choose from normal_high",
+    "methods=[GIA]": "methods: unknown GIA; choose from Vanilla",
     "columns=[]": "Nothing to do",
 }
 
 
 @pytest.mark.parametrize("setting", WRONG)
 def test_wrong_settings_are_named(setting: str, tmp_path: Path):
-    with pytest.raises(SystemExit, match=WRONG[setting]):
+    with pytest.raises(ValueError, match=WRONG[setting]):
         make_jobs(config(tmp_path, setting))
 
 
