@@ -176,16 +176,15 @@ def _arguments(node: Any, trust: targets.Trust, prefix: str = "") -> Iterator[st
             continue
         if key not in signature.parameters and not open_ended and where != "loss.weights":
             yield f"{where}: {name} takes no {key}.{nearest(key, signature.parameters)}"
-        elif key in hints and not _suits(hints[key], value, trust):
-            yield f"{where}: expected {words(hints[key])}; got {value!r}."
-
-
-def _suits(hint: Any, value: Any, trust: targets.Trust) -> bool:
-    """Whether a value, or an object of the class that a `_target_` node names, fits a hint."""
-    if not isinstance(value, dict) or "_target_" not in value:
-        return fits(hint, value)
-    made = targets.find(value["_target_"], trust)
-    return not (inspect.isclass(made) and inspect.isclass(hint)) or issubclass(made, hint)
+            continue
+        hint = hints.get(key, Any)
+        if isinstance(value, dict) and "_target_" in value:
+            made = targets.find(value["_target_"], trust)
+            suits = not (inspect.isclass(made) and inspect.isclass(hint)) or issubclass(made, hint)
+        else:
+            suits = fits(hint, value)
+        if not suits:
+            yield f"{where}: expected {words(hint)}; got {value!r}."
 
 
 def fits(hint: Any, value: Any) -> bool:

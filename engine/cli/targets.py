@@ -46,6 +46,7 @@ FUNCTIONS = {
         "engine.benchmarks.synthetic.stage",
     },
 }
+OWN = tuple(module for modules in MODULES.values() for module in modules)
 RESERVED = ("_target_", "_partial_", "_args_")
 Trust = Sequence[str] | None  # packages, e.g. ["my_package"]
 
@@ -61,8 +62,8 @@ def allowed(name: Any, trust: Trust = None, key: str = "") -> str:
     known = FUNCTIONS.get(key) or MORE | _configured()
     if isinstance(name, str):
         modules = MODULES.get(key.partition(".")[0], (name,))
-        own = name in known and (_inside(name, modules) or foreign(name))
-        if own or _inside(name, trust or ()):
+        own = name in known and (inside(name, modules) or not inside(name, OWN))
+        if own or inside(name, trust or ()):
             return name
     near = [one for one in difflib.get_close_matches(str(name), known) if one != name]
     raise ValueError(
@@ -73,12 +74,8 @@ def allowed(name: Any, trust: Trust = None, key: str = "") -> str:
     )
 
 
-def foreign(name: str) -> bool:
-    """Whether a name is in none of the modules above."""
-    return not any(_inside(name, modules) for modules in MODULES.values())
-
-
-def _inside(name: str, packages: Sequence[str]) -> bool:
+def inside(name: str, packages: Sequence[str]) -> bool:
+    """Whether a name is that of a package, or in it."""
     return any(f"{name}.".startswith(f"{package}.") for package in packages)
 
 
@@ -110,7 +107,8 @@ def _build(node: Any, arguments: dict[str, Any]) -> Any:
     keywords = {**{key: _build(node[key], {}) for key in given}, **arguments}
     if "_target_" not in node:
         return keywords
-    target, positional = _load(node["_target_"]), _build(node.get("_args_", []), {})
+    name, positional = node["_target_"], _build(node.get("_args_", []), {})
+    target = find(name, [name])  # `make` has checked all names
     if node.get("_partial_"):
         return functools.partial(target, *positional, **keywords)
     return target(*positional, **keywords)
@@ -118,10 +116,7 @@ def _build(node: Any, arguments: dict[str, Any]) -> Any:
 
 def find(name: Any, trust: Trust = None, key: str = "") -> Any:
     """Return the class or function of that name, if a config may call it at `key`."""
-    return _load(allowed(name, trust, key))
-
-
-def _load(name: str) -> Any:
+    name = allowed(name, trust, key)
     try:
         return pkgutil.resolve_name(name)
     except AttributeError:

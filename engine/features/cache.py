@@ -119,8 +119,7 @@ def _remove_unusable(root: Path, cfg: DictConfig) -> None:
     """Remove tables and shards of other images or code, and damaged tables; log why."""
     data: Any = targets.plain(cfg.dataset)
     made_from = {
-        "files": identity.digest(identity.files_of({"dataset": data})),
-        "images": identity.digest(identity.fingerprint(data, cfg.get("images") == "content")),
+        **identity.data_parts({"dataset": data, "images": cfg.get("images")}),
         "code": identity.code(identity.DATA, [data["_target_"], cfg.model["_target_"]]),
     }
     try:

@@ -55,9 +55,13 @@ def parts(cfg: DictConfig, stage1: str | None = None) -> dict[str, str]:
 
 
 def data_parts(plain: dict[str, Any]) -> dict[str, str]:
-    """Return the hashes of the files that a plain config names, and of the dataset's images."""
+    """Return the hashes of the files that a plain config names, and of the dataset's images, as its
+    class describes them (`fingerprint`)."""
     used = {key: value for key, value in plain.items() if key not in EXCLUDED}
-    images = fingerprint(plain["dataset"], plain["images"] == "content")
+    data = plain["dataset"]
+    settings = {key: value for key, value in data.items() if not key.startswith("_")}
+    own = getattr(targets.find(data["_target_"], [data["_target_"]]), "fingerprint", None)
+    images = None if own is None else own(content=plain["images"] == "content", **settings)
     return {"files": digest(files_of(used)), "images": digest(images)}
 
 
@@ -73,7 +77,9 @@ def compare(folder: Path, cfg: DictConfig) -> str:
 
 def code(folders: Iterable[str], names: Iterable[str]) -> str:
     """Return a hash of the source of these folders and of the files that define foreign targets."""
-    foreign = [targets.find(name, [name]) for name in names if targets.foreign(name)]
+    foreign = [
+        targets.find(name, [name]) for name in names if not targets.inside(name, targets.OWN)
+    ]
     files = {Path(inspect.getfile(target)) for target in foreign}
     paths = [*(ROOT / folder for folder in folders), *files]
     return digest(sorted(one for path in paths for one in _sources(path)))
@@ -106,13 +112,6 @@ def why_again(folder: Path, found: dict[str, str]) -> str:
         if changed and not {"config", "checkpoint"} & set(changed):
             return f"{' and '.join(changed)} changed since {path.parent.name}"
     return ""
-
-
-def fingerprint(dataset: Any, content: bool = False) -> str | None:
-    """Return what the dataset's class says of its files for this config node, if it can."""
-    settings = {k: v for k, v in dataset.items() if not k.startswith("_")}
-    own = getattr(targets.find(dataset["_target_"], [dataset["_target_"]]), "fingerprint", None)
-    return None if own is None else own(content=content, **settings)
 
 
 def files_of(node: Any, key: str = "") -> list[str]:

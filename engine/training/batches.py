@@ -99,12 +99,9 @@ class Keyed(Dataset):
         """Return the items, and leave the random generators as they were."""
         state, items = _generator_state(gpus=False), []
         views = [(*key, *[view] * (view > 0)) for view in range(self.together) for key in keys]
-        numbers = [_seeds(self.seed, *key) for key in views]
         try:
-            for key, (for_torch, for_numpy, for_python) in zip(views, numbers, strict=True):
-                torch.default_generator.manual_seed(for_torch)  # not those of GPUs
-                np.random.seed(for_numpy)  # noqa: NPY002  (torchvision and OpenCV code may use it)
-                random.seed(for_python)
+            for key in views:
+                seed_all(self.seed, *key, gpus=False)
                 items.append(self.dataset[key[1]])
         finally:
             restore_generators(state)
@@ -142,18 +139,12 @@ def loader(dataset: Any, batches: Any, workers: int, pin: bool = False) -> DataL
     )
 
 
-def _seeds(*key: int) -> tuple[int, int, int]:
-    """Return the seeds for torch, NumPy and Python that belong to a key."""
+def seed_all(*key: int, gpus: bool = True) -> None:
+    """Seed every generator with numbers that belong to a key."""
     high, low = np.random.SeedSequence(key).generate_state(2).tolist()
-    return (high << 32 | low) >> 1, high, low
-
-
-def seed_all(*key: int) -> None:
-    """Seed every generator, including those of GPUs."""
-    for_torch, for_numpy, for_python = _seeds(*key)
-    torch.manual_seed(for_torch)
-    np.random.seed(for_numpy)  # noqa: NPY002
-    random.seed(for_python)
+    (torch if gpus else torch.default_generator).manual_seed((high << 32 | low) >> 1)
+    np.random.seed(high)  # noqa: NPY002  (torchvision and OpenCV code may use it)
+    random.seed(low)
 
 
 def generator_states(fabric: Fabric) -> list[dict[str, Any]]:

@@ -1,21 +1,24 @@
 """scripts/diagnose.py: a text report and a figure, and a one-line error for bad files."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from engine import ROOT
+from engine.runs.run import composed
+from scripts import diagnose
 from scripts.diagnose import positional
-from tests import process
 
 LABELS = [str(i % 17 + i % 3) for i in range(60)]
 
 
-def test_report_and_figure(tmp_path: Path):
+def test_report_and_figure(tmp_path: Path, monkeypatch, capsys):
     (tmp_path / "my labels.csv").write_text("age\n" + "\n".join(LABELS))
-    done = process.run(ROOT / "scripts/diagnose.py", "my labels.csv", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "60 labels from 0 to 18" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setattr(sys, "argv", ["diagnose.py", "my labels.csv"])
+    diagnose.main()
+    assert "60 labels from 0 to 18" in capsys.readouterr().out
     assert (tmp_path / "outputs/diagnosis.png").stat().st_size > 10_000
 
 
@@ -49,18 +52,12 @@ BAD = {
 
 @pytest.mark.parametrize("arguments", BAD)
 def test_bad_files_get_a_one_line_error(arguments: str, tmp_path: Path, monkeypatch):
-    from hydra import compose, initialize_config_dir
-
-    from scripts import diagnose
-
     for name, text in FILES.items():
         (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
     monkeypatch.chdir(tmp_path)
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("diagnose", positional(arguments.split()))
-    with pytest.raises(
-        (SystemExit, OSError, ValueError)
-    ) as caught:  # `command` prints one line for each
+    cfg = composed("diagnose", positional(arguments.split()))
+    errors = (SystemExit, OSError, ValueError)  # `command` prints one line for each
+    with pytest.raises(errors) as caught:
         diagnose.main(cfg)
     assert BAD[arguments] in str(caught.value)
     assert "\n" not in str(caught.value)

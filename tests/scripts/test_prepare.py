@@ -1,25 +1,17 @@
 """The prepare scripts through their configs: CSV, report, identical images, packed store."""
 
 import shutil
-from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
 from datasets.ages import AgeDataset, read_csv
 from datasets.io.nyud2_mat import MatFrames
 from datasets.nyud2 import DepthDataset
 from engine.benchmarks import mini
 from engine.benchmarks.prepare import ages, depth
+from engine.runs.run import composed
 from tests.datasets.conftest import write_jpeg
 from tests.datasets.test_nyud2 import write_mat
-
-CONFIGS = str(Path(__file__).resolve().parents[2] / "configs")
-
-
-def settings(name: str, *overrides: str):
-    with initialize_config_dir(CONFIGS, version_base="1.3"):
-        return compose(name, list(overrides))
 
 
 @pytest.fixture
@@ -33,8 +25,7 @@ def utkface(tmp_path):
 
 
 def prepare(root, *overrides):
-    cfg = settings("prepare_age", "source=utkface", f"root={root}", *overrides)
-    ages(cfg)
+    ages(composed("prepare_age", ["source=utkface", f"root={root}", *overrides]))
     return read_csv(root / "utkface.csv")
 
 
@@ -80,13 +71,13 @@ def test_missing_images_are_an_error_or_left_out(utkface):
 
 @pytest.mark.parametrize(("source", "cap"), [("imdb_wiki", 150), ("agedb", 30), ("utkface", 50)])
 def test_cap_follows_the_source(source, cap):
-    assert settings("prepare_age", f"source={source}", "root=x").cap == cap
+    assert composed("prepare_age", [f"source={source}", "root=x"]).cap == cap
 
 
 def prepare_csv(root, text, *overrides):
     (root / "labels.csv").write_text(text)
     files = [f"csv={root / 'labels.csv'}", f"root={root}", "name=mine"]
-    ages(settings("prepare_age", "source=csv", *files, *overrides))
+    ages(composed("prepare_age", ["source=csv", *files, *overrides]))
     return read_csv(root / "mine.csv")
 
 
@@ -122,9 +113,9 @@ def test_a_bad_csv_is_named_and_the_input_is_not_overwritten(tmp_path):
 @pytest.mark.usefixtures("forked_workers")
 def test_mini_is_drawn_from_its_config(tmp_path, capsys):
     faces = [f"folder={tmp_path / 'mini'}", "images=40", "size=16"]
-    mini.generate(settings("prepare_mini", "draw=[faces]", *faces))
+    mini.generate(composed("prepare_mini", ["draw=[faces]", *faces]))
     rooms = [f"rooms.folder={tmp_path / 'rooms'}", "rooms.train=4", "rooms.test=2"]
-    mini.generate(settings("prepare_mini", "draw=[faces,rooms]", *faces, *rooms))
+    mini.generate(composed("prepare_mini", ["draw=[faces,rooms]", *faces, *rooms]))
     said = capsys.readouterr().out
     assert f"{tmp_path / 'mini'}: already there" in said
     assert f"{tmp_path / 'rooms'}: generated" in said
@@ -136,7 +127,7 @@ def test_nyud2_from_the_labelled_mat(tmp_path, capsys, lossless):
     """Files, CSVs, histogram and mask; what is there stays, what is missing is made."""
     mat, splits = write_mat(tmp_path, frames=3)
     root = tmp_path / "nyud2"
-    cfg = settings("prepare_nyud2", f"root={root}", f"mat={mat}", f"splits={splits}")
+    cfg = composed("prepare_nyud2", [f"root={root}", f"mat={mat}", f"splits={splits}"])
     cfg.lossless = lossless
     depth(cfg)
     train, test = (DepthDataset(root, split, (28, 38)) for split in ("train", "test"))

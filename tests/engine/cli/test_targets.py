@@ -151,7 +151,7 @@ def test_packages_are_allowed_by_the_reader(finished: Path):
 def test_every_name_can_be_found():
     for name in targets.MORE | targets._configured():
         assert callable(targets.find(name))
-        assert not targets.foreign(name)
+        assert targets.inside(name, targets.OWN)
     for key, names in targets.FUNCTIONS.items():
         for name in names:
             assert callable(targets.find(name, key=key))

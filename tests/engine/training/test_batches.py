@@ -99,8 +99,9 @@ def test_randomness_belongs_to_the_key_not_to_the_worker(workers: int):
     np.testing.assert_allclose(item(dataset, 0, 1), expected, rtol=1e-5)
 
 
-def test_an_old_loader_ends_before_another_starts():
+def test_an_old_loader_ends_before_another_starts(monkeypatch: pytest.MonkeyPatch):
     """Workers that inherit an uncollected loader would close its queues."""
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)  # seconds to join
     gc.disable()
     try:
         order, others = Order(8, 4, 0), set(active_children())
