@@ -6,14 +6,12 @@ straight from its DCT coefficients, if at least S pixels a side remain.
 
 import io
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import Dataset
 
 from datasets.io.files import MAX_PIXELS
 
@@ -100,31 +98,3 @@ def to_tensor(image: NDArray) -> torch.Tensor:
     planes = np.ascontiguousarray(image.transpose(2, 0, 1)) * np.float32(1 / 127.5)
     planes -= 1
     return torch.from_numpy(planes)
-
-
-class LabelledImages(Dataset):
-    """Images with labels (N, D), read from files or, by their numbers, from a packed store."""
-
-    labels: NDArray
-    files: list[Path]
-    store: Any
-    numbers: list[int]
-    size: int
-    max_pixels: int
-    augment: bool
-    padding: int
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        if self.store is None:
-            source, data = self.files[index], read_bytes(self.files[index])
-        else:
-            number = self.numbers[index]
-            source, data = f"{self.store.path}, image {number}", self.store[number]
-        image = decode(data, self.size, source, self.max_pixels)
-        if self.augment:
-            image = augment(image, self.padding)
-        target = torch.tensor(self.labels[index])
-        return {"input": to_tensor(image), "target": target, "meta": {"index": index}}
