@@ -177,7 +177,7 @@ def _arguments(node: Any, trust: targets.Trust, prefix: str = "") -> Iterator[st
         if key not in signature.parameters and not open_ended and where != "loss.weights":
             yield f"{where}: {name} takes no {key}.{nearest(key, signature.parameters)}"
             continue
-        hint = hints.get(key, Any)
+        hint = hints.get(key, object)
         if isinstance(value, dict) and "_target_" in value:
             made = targets.find(value["_target_"], trust)
             suits = not (inspect.isclass(made) and inspect.isclass(hint)) or issubclass(made, hint)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from losses import (
+    BNI,
+    GAI,
     BalancedLoss,
     Batch,
     Bins,
@@ -109,6 +111,37 @@ def mse_gradient(pred, target):
     return 2 * (pred - target) / len(pred)
 
 
+def test_small_sigma_tends_to_mse():
+    """GAI's balancing gradient is 2 sigma^2 times a bounded one, so it vanishes with sigma^2."""
+    pred, target = batch("Gaussian Mixture 3", 10)
+    gaps = []
+    for sigma in (1e-1, 1e-2, 3e-3):
+        loss = GAI(mixture(3, D64), torch.tensor(sigma, dtype=D64))
+        gap = evaluate(loss, pred, target)[1] - mse_gradient(pred, target)
+        gaps.append(gap.abs().max().item() / sigma**2)
+    # gap / sigma^2 settles: the next term is of relative order sigma^2 over the least variance
+    assert gaps[2] == pytest.approx(gaps[1], rel=1e-2)
+    assert gaps[2] * 3e-3**2 < 1e-3
+
+
+def test_even_bins_are_a_flat_prior():
+    pred, target = batch("Gaussian Bins 1", 10)
+    bins = Bins(torch.linspace(-40, 40, 1601, dtype=D64), torch.ones(1601, dtype=D64))
+    gradient = evaluate(BNI(bins, torch.tensor(1.0, dtype=D64)), pred, target)[1]
+    # a Riemann sum of a Gaussian with 20 steps per sigma is exact to rounding
+    assert_close(gradient, mse_gradient(pred, target), 1e-9)
+
+
+@pytest.mark.parametrize("width", [1e2, 1e4])
+def test_wide_mixture_tends_to_mse(width):
+    pred, target = batch("Gaussian Mixture 3", 10)
+    wide = width**2 * torch.eye(3, dtype=D64)[None]
+    loss = GAI(GaussianMixture(torch.ones(1, dtype=D64), torch.zeros(1, 3), wide), 1.0)
+    gap = evaluate(loss, pred, target)[1] - mse_gradient(pred, target)
+    # the balancing gradient is -2 sigma^2 / N * pred / (width^2 + sigma^2)
+    assert gap.abs().max().item() <= 2 / 10 * pred.abs().max().item() / width**2
+
+
 @pytest.mark.parametrize("pair", ["Gaussian Mixture 1", "Gaussian Batch 1", "Gaussian Bins 1"])
 def test_strength_zero_is_mse(pair):
     """The gradient is MSE's; the value keeps the Gaussian's normaliser, which has none."""
@@ -118,6 +151,17 @@ def test_strength_zero_is_mse(pair):
     constant = 2 * 0.64 * math.log(0.8 * math.sqrt(2 * math.pi))
     expected = functional.mse_loss(pred, target).item() + constant
     assert value.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_component_shrinks_towards_nothing():
+    """One Gaussian N(m, v): the balanced optimum of a label y is where the evidence's pull
+    r / (v + s^2) equals the residual's r / s^2, in closed form."""
+    m, v, s, y = 1.0, 2.0, 0.8, 3.0
+    best = (y * (v + s**2) - m * s**2) / v
+    loss = GAI(GaussianMixture([1.0], [[m]], [[[v]]]), torch.tensor(s, dtype=D64))
+    pred = torch.tensor([[best]], dtype=D64)
+    gradient = evaluate(loss, pred, torch.tensor([[y]], dtype=D64))[1]
+    assert gradient.item() == pytest.approx(0, abs=1e-7)  # v is float32
 
 
 @pytest.mark.parametrize("count", [50, 5000])
