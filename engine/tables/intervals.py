@@ -111,7 +111,8 @@ def samples(content: Content, replicates: Replicates) -> dict[str, dict[str, Any
 
 def compared(content: Content, replicates: Replicates, benchmark: Content) -> dict[str, Any]:
     """Return {"against": {row: {baseline: {column: difference}}}} of a table: its rows, except the
-    values of a sweep, against the rows that its benchmark highlights as baseline and re-weighted.
+    values of a sweep, against the rows that its benchmark highlights as baseline and re-weighted,
+    and against a baseline of their own (`own`: {row: baseline}), if they have one.
     """
     values, found = swept(content), samples(content, replicates)
     rows = {row: columns for row, columns in found.items() if row not in values}
@@ -125,10 +126,10 @@ def compared(content: Content, replicates: Replicates, benchmark: Content) -> di
             if name in theirs
         }
 
-    against = {
-        row: {other: differences(rows[row], rows[other]) for other in baselines if other != row}
-        for row in rows
-    }
+    against, own = {}, benchmark.get("own") or {}
+    for row in rows:
+        others = [other for other in (*baselines, own.get(row)) if other in rows and other != row]
+        against[row] = {other: differences(rows[row], rows[other]) for other in others}
     return {"against": against}
 
 

@@ -93,7 +93,8 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
                 replicates.setdefault(method, {})[name] = stored
     columns = {name: targets.plain(about.shown) for name, about in known.items()}
     highlight = {"baseline": [PLAIN], "reweighted": [REWEIGHTED]}
-    content["benchmark"] = {"columns": columns, "highlight": highlight}
+    own = {method: method.split(" + ")[0] for method in rows}  # without the regulariser
+    content["benchmark"] = {"columns": columns, "highlight": highlight, "own": own}
     content["ranks"] = ranks(rows, columns)
     order = sorted(rows, key=lambda method: content["ranks"]["mean"].get(method, math.inf))
     content["rows"] = {method: rows[method] for method in order}

@@ -102,6 +102,9 @@ def test_equal_budgets_and_no_choice_by_the_test_set(finished, tmp_path: Path):
     assert sorted(first) == ["Plain + isotonic", "Plain + post-hoc"]
     assert "Plain + rnc" not in content["ranks"]["mean"]
     assert "Plain + rnc" in content["rows"]
+    others = {row: list(of_row) for row, of_row in content["against"].items()}
+    assert others["BMC + srl"] == ["Plain", "BMC"]  # with its own loss, too
+    assert others["Plain + srl"] == ["Plain"]
     stored = write(content, tmp_path, "leaderboard", replicates)[3]
     assert json.loads(stored.read_text())["trials"] == content["trials"]
     assert "Mini faces, bMAE (years)" in render(content)
