@@ -9,7 +9,8 @@ Where a head has seen few samples its scale is large, so that the head of the sm
 one to ask. This is a weighted log-likelihood, not a density: use it with the prior `Flat`.
 
 Jiang, Sainte Fare Garnot, Schindler, Wegner: Uncertainty Voting Ensemble for Imbalanced Deep
-Regression, GCPR 2024: two heads with r = 0 and 1.
+Regression, GCPR 2024: two heads with r = 0 and 1. Their code adds the heads, which is H times
+this loss, keeps log b between -5 and 5, and for r = 1 counts fewer than 5 samples of a label as 5.
 
 N: samples; H: heads.
 """

@@ -53,3 +53,18 @@ def test_the_most_certain_head_predicts():
     torch.testing.assert_close(same.weights(TARGET), uvote.weights(TARGET))
     with pytest.raises(ValueError, match=r"UVOTE expects pred \(N, 4\)"):
         BalancedLoss(uvote, Flat())(torch.zeros(3, 2), torch.zeros(3, 1))
+
+
+def test_loss_of_the_released_code():
+    """SherryJYC/UVOTE, agedb-dir, commit 6fa3176, in float64: the sum over two heads."""
+    ages = np.repeat([20.0, 30.0, 40.0, 50.0], [60, 30, 12, 6])
+    rng, n = np.random.default_rng(0), len(ages)
+    means = ages + rng.normal(0, 5, n), ages + rng.normal(0, 8, n)
+    columns = (*means, rng.normal(1.5, 0.3, n), rng.normal(2, 0.3, n))
+    pred = torch.from_numpy(np.stack(columns, 1)).requires_grad_()
+    loss = BalancedLoss(UVOTE(Bins.fit(ages, np.arange(-0.5, 122)).double()), Flat())
+    value = 2 * loss(pred, torch.from_numpy(ages)[:, None])
+    assert value.item() == pytest.approx(6.7028005910114885, rel=1e-7)  # weights: float32
+    last = torch.autograd.grad(value, pred)[0][-1].tolist()
+    expected = [0.0018872282604, 0.0073791555432, 0.0033992470421, 0.0082645990445]
+    assert last == pytest.approx(expected, rel=2e-7)

@@ -1,5 +1,6 @@
 """BSAM: the gradient is that of the moved parameters, and the parameters come back."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,3 +70,32 @@ def test_a_failed_step_leaves_the_weights():
     w.grad = None
     with pytest.raises(ValueError, match=r"must call loss\.backward"):
         bsam.step(lambda: w.sum())
+
+
+def test_steps_of_the_released_code():
+    """manmanjun/BSAM_for_Imbalanced_Regression, agedb, commit ae9a273: five weighted L1 steps."""
+    rng = np.random.default_rng(1)
+    x, y, weight = (
+        torch.from_numpy(one)
+        for one in (rng.normal(size=(16, 3)), 3 * rng.normal(size=(16, 1)), rng.random((16, 1)))
+    )
+    model = torch.nn.Linear(3, 1, dtype=torch.float64)
+    torch.nn.init.constant_(model.weight, 0.1)
+    torch.nn.init.zeros_(model.bias)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    bsam = BSAM(sgd, rho=0.2)
+
+    def closure() -> torch.Tensor:
+        bsam.zero_grad()
+        loss = (weight * (model(x) - y).abs()).mean()
+        loss.backward()
+        return loss
+
+    for _ in range(5):
+        bsam.step(closure)
+    found = torch.cat([model.weight.flatten(), model.bias])
+    expected = torch.tensor(
+        [-0.25554056057364155, -0.1865827815532215, -0.0632902600568926, -0.005958547722051147],
+        dtype=torch.float64,
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
