@@ -100,7 +100,9 @@ def sweep(runs: Runs, baseline: str, balanced: Sequence[str], axes: Any) -> Any:
                 strengths, values = list(means), list(means.values())
                 ax.plot(strengths, values, "o-", ms=3, color=colour(row), label=row)
             top = ax.get_xaxis_transform()
-            ax.plot(diverged, [0.98] * len(diverged), "x", color=colour(row), transform=top)
+            look = {"color": colour(row), "transform": top, "linestyle": "", "marker": "x"}
+            label = f"{row}, diverged" if diverged else None
+            ax.plot(diverged, [0.98] * len(diverged), label=label, **look)
         ax.set(xscale="log", xlabel="strength", ylabel="bMPVPE (mm)", title=title)
     axes[2].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
     return axes
