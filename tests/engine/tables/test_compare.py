@@ -139,17 +139,17 @@ def test_a_row_can_choose_or_sweep_its_knob():
 
 @pytest.mark.usefixtures("small", "forked_workers")
 def test_parallel_runs_give_the_same_and_a_failed_run_is_named(tmp_path: Path):
-    cfg = config(seeds=3, jobs=2, extras=True)
+    cfg = config(seeds=2, jobs=2, extras=True)
     cfg.table.rows.GAI.overrides = ["components=1", "features=cached", "features.views=1"]
     (tmp_path / "imdb_wiki").mkdir()
     (tmp_path / "imdb_wiki" / "focal").write_text("a file where a folder should be")
     events: list[Event] = []
     with pytest.raises(
-        RuntimeError, match=r"(?s)3 of 7 runs failed.*Focal, seed 0: .*Focal, seed 1: "
+        RuntimeError, match=r"(?s)2 of 5 runs failed.*Focal, seed 0: .*Focal, seed 1: "
     ):
         comparison.compare(cfg, [], events.append)
-    done = {"Vanilla, seed 0", *(f"GAI, seed {seed}" for seed in range(3))}
-    failed = {f"Focal, seed {seed}" for seed in range(3)}
+    done = {"Vanilla, seed 0", "GAI, seed 0", "GAI, seed 1"}
+    failed = {"Focal, seed 0", "Focal, seed 1"}
     for state, labels in ((STARTED, done | failed), (DONE, done), (FAILED, failed)):
         assert {event.label for event in events if event.state is state} == labels
     cfg.extras = False
@@ -188,7 +188,10 @@ def test_every_table_composes(name: str):
     """Rows name experiments and overrides that exist, and the paper's rows have all columns."""
     table = composed("table", [f"table={name}"]).table
     rows = comparison.expanded(table.rows)
+    last = {row.get("curve", title): title for title, row in rows.items()}  # one value of a curve
     for title, row in rows.items():
+        if title != last[row.get("curve", title)]:
+            continue
         found = comparison.configs(row, 1, ["preset=laptop", "paths=mini"])
         assert found or "cited" in title or row.posthoc.of in rows
     for title, numbers in table.get("paper", {}).items():
