@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 from scipy.stats import gaussian_kde, skew
 
-from datasets.tabular import load
+from datasets.tabular import load, stratified_folds
 from engine.processes.pool import side_by_side
 from losses import BalancedRegressor, Gaussian, GaussianMixture, Rebalancer, diagnose
 from losses.boosting import objective
@@ -153,11 +153,3 @@ def dense_weights(labels: NDArray) -> NDArray:
     density = (density - density.min()) / max(np.ptp(density), 1e-300)
     weights = np.maximum(1 - density, 1e-6)
     return weights / weights.mean()
-
-
-def stratified_folds(labels: NDArray, folds: int, seed: int) -> NDArray[np.int64]:
-    """(N,) the fold of each label; each run of `folds` sorted labels has one label in each fold."""
-    rng = np.random.default_rng(seed)
-    order = np.lexsort((rng.random(len(labels)), labels))
-    shuffled = [rng.permutation(folds) for _ in range(0, len(labels), folds)]
-    return np.concatenate(shuffled)[np.argsort(order)]

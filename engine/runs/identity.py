@@ -62,7 +62,8 @@ def data_parts(plain: dict[str, Any]) -> dict[str, str]:
     settings = {key: value for key, value in data.items() if not key.startswith("_")}
     own = getattr(targets.find(data["_target_"], [data["_target_"]]), "fingerprint", None)
     images = None if own is None else own(content=plain["images"] == "content", **settings)
-    return {"files": digest(files_of(used)), "images": digest(images)}
+    covered = "" if own is None else ".dataset"
+    return {"files": digest(files_of(used, covered)), "images": digest(images)}
 
 
 def compare(folder: Path, cfg: DictConfig) -> str:
@@ -114,17 +115,18 @@ def why_again(folder: Path, found: dict[str, str]) -> str:
     return ""
 
 
-def files_of(node: Any, key: str = "") -> list[str]:
-    """Return the sorted digests of the files that a config node names; of a folder outside
-    `dataset`, those of the arrays in it. A packed store is part of the dataset's fingerprint."""
+def files_of(node: Any, covered: str, key: str = "") -> list[str]:
+    """Return the sorted digests of the files that a config node names; of a folder, those of the
+    arrays in it. Folders under the key `covered`, and packed stores, have a fingerprint."""
     if isinstance(node, dict | list):
         items = node.items() if isinstance(node, dict) else enumerate(node)
-        return sorted(d for k, v in items if k != "_target_" for d in files_of(v, f"{key}.{k}"))
+        below = [files_of(v, covered, f"{key}.{k}") for k, v in items if k != "_target_"]
+        return sorted(found for of_one in below for found in of_one)
     named = isinstance(node, str) and 0 < len(node) < 4096 and "\0" not in node
     if not named or key.endswith(".store"):
         return []
     path, files = Path(node), [Path(node)]
-    if not key.startswith(".dataset") and path.parts and path.is_dir():
+    if not (covered and key.startswith(covered)) and path.parts and path.is_dir():
         files += [file for form in ("*.npz", "*.npy") for file in path.glob(form)]
     return [digest for digest in map(file_digest, files) if digest is not None]
 

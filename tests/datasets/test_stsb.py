@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from datasets.stsb import FILES, STSBDataset, read_pairs, wordllama
 from engine.benchmarks.prepare import similarity
+from engine.runs import identity
 from engine.runs.run import composed, run
 
 HEAD = "index\tgenre\tsentence1\tsentence2\tscore"
@@ -74,6 +75,15 @@ def test_vectors_of_another_width_are_told(source: Path):
         run(composed("train", ["experiment=stsb/vanilla", "features.augment=true", *paths]))
     with pytest.raises(ValueError, match="unknown metric 'mae'; choose from mse"):
         run(composed("train", ["experiment=stsb/vanilla", "select.metric=mae", *paths]))
+
+
+def test_changed_vectors_are_another_run(source: Path):
+    similarity(config(source))
+    cfg = composed("train", ["experiment=stsb/vanilla", f"paths.stsb={source / 'out'}"])
+    before = identity.parts(cfg)
+    arrays = dict(np.load(source / "out" / "stsb.npz"))
+    np.savez(source / "out" / "stsb.npz", **{**arrays, "test_u": -arrays["test_u"]})
+    assert identity.parts(cfg) != before
 
 
 def test_what_is_wrong_is_said(source: Path, tmp_path: Path):

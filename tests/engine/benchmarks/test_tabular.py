@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from datasets.tabular import load
+from datasets.tabular import FOLDS, TableDataset, load, stratified_folds
 from engine.benchmarks import tabular, tabular_summary
+from engine.runs.run import composed, run
 
 TINY = OmegaConf.create(
     {
@@ -55,10 +56,10 @@ def test_tiny_run_gives_table_tests_and_figure(folder: Path):
 
 def test_folds_are_stratified():
     labels = np.random.default_rng(0).exponential(size=101)
-    fold = tabular.stratified_folds(labels, 5, seed=0)
+    fold = stratified_folds(labels, 5, seed=0)
     assert sorted(np.bincount(fold)) == [20, 20, 20, 20, 21]
     assert set(fold[np.argsort(labels)[-6:-1]]) == {0, 1, 2, 3, 4}
-    assert (fold != tabular.stratified_folds(labels, 5, seed=1)).any()
+    assert (fold != stratified_folds(labels, 5, seed=1)).any()
 
 
 def test_dense_weights_fall_with_the_density():
@@ -103,3 +104,34 @@ def test_samples_without_a_label_are_dropped(tmp_path: Path):
     inputs, labels = load(tmp_path / "gaps.csv")
     assert len(labels) == 40
     assert np.isfinite(inputs).all()
+
+
+def test_splits_of_a_table_share_no_row_and_cover_it(folder: Path):
+    labels = load(folder / "one.csv")[1]
+    splits = {split: TableDataset(folder / "one.csv", split) for split in FOLDS}
+    assert [len(splits[split]) for split in ("train", "val", "test")] == [144, 48, 48]
+    together = np.concatenate([data.labels[:, 0] for data in splits.values()])
+    np.testing.assert_array_equal(np.sort(together), np.sort(labels.astype(np.float32)))
+    medians = [np.median(data.labels) for data in splits.values()]
+    assert np.ptp(medians) < 0.1 * np.ptp(labels)  # evenly along the labels
+    train = splits["train"].inputs.numpy()
+    np.testing.assert_allclose(train.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(train.std(0), 1, atol=1e-6)
+    scaled = np.concatenate([TableDataset(folder / "one.csv", s, scale=10).labels for s in FOLDS])
+    assert (scaled.min(), scaled.max()) == (0, 10)
+    np.testing.assert_array_equal(
+        TableDataset.labels_of("val", csv=folder / "one.csv"), splits["val"].labels
+    )
+    with pytest.raises(ValueError, match="Unknown split 'dev'; choose from test, val, train"):
+        TableDataset(folder / "one.csv", "dev")
+    with pytest.raises(ValueError, match=r"cannot be augmented; set features\.augment=false"):
+        TableDataset(folder / "one.csv", "train", augment=True)
+
+
+def test_a_network_trains_on_a_table(folder: Path, tmp_path: Path):
+    words = (f"dataset.csv={folder / 'one.csv'}", "model.inputs=3", "trainer.epochs=2")
+    own = (f"paths.outputs={tmp_path}", "log.replicates=4", "log.figures=false")
+    bmc = ("loss/prior=batch", "+regularizer=ranksim", "protocol=extrapolation")
+    for overrides in ((), bmc):
+        done = run(composed("train", ["experiment=tabular/vanilla", *words, *own, *overrides]))
+        assert 0 < done["metrics"]["test/bmae"] < 10
