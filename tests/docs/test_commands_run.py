@@ -40,7 +40,10 @@ SHORT = {
     "compare_released": ["only=age.weighted_losses"],
     "diagnose": [],
     "evaluate": ["batch_size=3", "accelerator=cpu", "trust=[tests]"],
-    "leaderboard": ["settings=1", "seeds=1", "losses=[Plain]", "jobs=1", "trust=[tests]"],
+    "leaderboard": [
+        *("settings=1", "seeds=1", "losses=[Plain]", "regularizers=[ranksim]", "jobs=1"),
+        "trust=[tests]",
+    ],
     "prepare_age": [],
     "prepare_mini": MINI,
     "prepare_nyud2": ["overwrite=true"],
@@ -103,6 +106,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             "nyud2": tiny.depth_config,
             "ihmr": tiny_bodies.config,
             "stsb": text_config,
+            "tabular": table_config,
         }
         benchmark = row.experiment.split("/")[0]
         said = [text for text in overrides if not text.startswith("paths.data=")]
@@ -154,6 +158,13 @@ def text_config(data: Path, outputs: Path, experiment: str, *overrides: str) -> 
     return composed("train", [*own, *overrides, *short, f"++paths.stsb={data / 'vectors'}"])
 
 
+def table_config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictConfig:
+    """Return a config of one epoch on another table, which has two inputs."""
+    table = [f"dataset.csv={data / 'tabular/wine.csv'}", "model.inputs=2", "trainer.epochs=1"]
+    own = [f"experiment={experiment}", f"paths.outputs={outputs}", "log.progress=false"]
+    return composed("train", [*own, *overrides, *table])
+
+
 def shortened(script: str, said: tuple[str, ...]) -> list[str]:
     """Return the arguments of a command without those that need real data, and with short runs."""
     swept = ("experiment=", "seed=")  # of a sweep, the first
@@ -167,8 +178,12 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
         own += [] if any(text.startswith("preset=") for text in own) else ["preset=laptop"]
         if any(text.startswith("experiment=ihmr/") for text in own):
             short = BODIES
+        if "experiment=tabular/vanilla" in own:
+            short = [text for text in short if text.startswith(("trainer.", "log.", "paths.out"))]
         one = ("trainer.devices=1", "trainer.num_nodes=1", "trainer.precision=32-true")
         return [*own, *short, *one]
+    if script == "leaderboard":  # the first two benchmarks
+        own = [re.sub(r"^(benchmarks=\[[^,]*,[^,]*),.*", r"\1]", text) for text in own]
     if script == "speed":
         words = ["experiment=imdb_wiki/bmc", "preset=laptop", *short]
         listed = ",".join(f"'{text}'" for text in words)
