@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from functools import partial
 
 import pytest
 import torch
@@ -20,41 +19,22 @@ every_pair = pytest.mark.parametrize("pair", PAIRS)
 either = pytest.mark.parametrize("weighted", [False, True])
 
 
-def weights(weighted: bool) -> torch.Tensor | None:
-    return torch.linspace(0.2, 1, 6, dtype=D64).requires_grad_() if weighted else None
-
-
-@pytest.mark.parametrize("name", dict.fromkeys(pair.split()[0] for pair in PAIRS))
-def test_compile(name):
-    """All pairs of a likelihood in one graph, every other pair with weights, without a graph break
-    or a C compiler."""
-    some = [(pair, weights(i % 2 == 0)) for i, pair in enumerate(PAIRS) if pair.split()[0] == name]
-    losses = [make(pair, learn=learns(pair)) for pair, _ in some]
-    given = [(*batch(pair, 6), weight) for pair, weight in some]
-    torch.compiler.reset()
-
-    @partial(torch.compile, backend="aot_eager", fullgraph=True)
-    def values(batches):
-        return [loss(*one) for loss, one in zip(losses, batches, strict=True)]
-
-    preds = [one[0].clone().requires_grad_() for one in given]
-    found = values([(pred, *one[1:]) for pred, one in zip(preds, given, strict=True)])
-    for loss, pred, one, value in zip(losses, preds, given, found, strict=True):
-        leaves = [pred, *loss.parameters(), *(w for w in one[2:] if w is not None)]
-        slopes = torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)
-        assert_close([value.detach(), *slopes], evaluate(loss, *one), CLOSE)
-
-
 @either
 @every_pair
-def test_vmap(pair, weighted):
-    """Several runs, each with its scale."""
-    losses, weight = [make(pair, learn=learns(pair)) for _ in range(3)], weights(weighted)
-    given = [batch(pair, 6, seed=k) for k in range(3)]
+def test_compile_and_vmap(pair, weighted):
+    """Compiled without a graph break or a C compiler, every other pair with weights; several runs,
+    each with its scale."""
+    losses, given = [make(pair, learn=learns(pair)) for _ in range(3)], []
     for k, loss in enumerate(losses):
+        given.append(batch(pair, 6, seed=k))
         for p in loss.parameters():
             p.data.mul_(1 + 0.2 * k)
+    weight = torch.linspace(0.2, 1, 6, dtype=D64).requires_grad_() if weighted else None
     expected = [evaluate(loss, *pair, weight) for loss, pair in zip(losses, given, strict=True)]
+    if weighted == (list(PAIRS).index(pair) % 2 == 0):
+        torch.compiler.reset()
+        compiled = torch.compile(losses[0], backend="aot_eager", fullgraph=True)
+        assert_close(evaluate(losses[0], *given[0], weight, call=compiled), expected[0], CLOSE)
 
     def one(parameters, buffers, pred, target):
         return functional_call(losses[0], (parameters, buffers), (pred, target, weight))
