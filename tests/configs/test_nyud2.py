@@ -1,7 +1,5 @@
 """The depth presets against numbers that the released code gave for the full training histogram."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,14 +7,9 @@ import torch
 from engine.runs.run import composed
 from engine.training import build
 from losses import GAI, GaussianMixture
+from tests.recorded import recorded
 
-DATA = Path(__file__).parents[1] / "data"
 CENTERS = (np.arange(100)[:, None] + 0.5) / 10
-
-
-def recorded(name: str) -> dict[str, np.ndarray]:
-    with np.load(DATA / f"{name}.npz") as archive:
-        return dict(archive)
 
 
 HISTOGRAM = recorded("depth_bins")["train_depth_histogram"]

@@ -1,7 +1,6 @@
 """Numbers recorded from the public implementations, on the inputs recorded with them."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +8,7 @@ import torch
 
 from losses import BMC, BNI, GAI, Bins, GaussianMixture
 from losses.reweight import bin_weights, histogram, label_weights, smooth
-
-DATA = Path(__file__).parents[1] / "data"
-
-
-def recorded(name: str) -> dict[str, np.ndarray]:
-    with np.load(DATA / f"{name}.npz") as archive:
-        return dict(archive)
-
+from tests.recorded import recorded
 
 LOSSES, AGES, DEPTHS = recorded("losses"), recorded("age_weights"), recorded("depth_bins")
 DEPTHS_FROM = 7  # bins of 0.1 m below 0.7 m are empty

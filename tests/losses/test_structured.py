@@ -85,28 +85,20 @@ def test_bad_input(rows):
         Product([Batch()] * 3).log_evidence(Gaussian(1.0), *rows)
 
 
-def test_blocks_of_a_scale_for_every_sample():
-    pred, target = torch.randn(9, 8, dtype=D64), torch.randn(9, 4, dtype=D64)
-    likelihood = Heteroscedastic(Laplace(torch.tensor(0.8, dtype=D64)))
-    found = Product([Batch(), Batch()]).log_evidence(likelihood, pred, target)
-    expected = sum(
-        Batch().log_evidence(likelihood, pred[:, [*b, *(k + 4 for k in b)]], target[:, b])
-        for b in ([0, 1], [2, 3])
-    )
-    assert_close(found, expected, 1e-12)
-
-
+@pytest.mark.parametrize("scale", [0.8, [0.5, 0.8, 1.0, 2.0]])
 @pytest.mark.parametrize("wrap", [lambda shape: shape, Heteroscedastic])
 @pytest.mark.parametrize("kind", [Gaussian, Laplace])
-def test_blocks_of_one_scale_per_dimension(kind, wrap):
-    scale = torch.tensor([0.5, 0.8, 1.0, 2.0], dtype=D64)
+def test_blocks_of_scales(kind, wrap, scale):
+    """One scale, one per dimension, and those of every sample."""
+    scale = torch.tensor(scale, dtype=D64)
     likelihood, target = wrap(kind(scale)), torch.randn(9, 4, generator=generator(), dtype=D64)
     pred = torch.randn(9, likelihood.width(4), generator=generator(1), dtype=D64)
     found = Product([Batch(), Batch()]).log_evidence(likelihood, pred, target)
     expected = 0
     for b in ([0, 1], [2, 3]):
         outputs = pred[:, [k for k in range(pred.shape[1]) if k % 4 in b]]
-        expected += Batch().log_evidence(wrap(kind(scale[b])), outputs, target[:, b])
+        own = wrap(kind(scale[b] if scale.ndim else scale))
+        expected += Batch().log_evidence(own, outputs, target[:, b])
     assert_close(found, expected, 1e-12)
 
 

@@ -1,26 +1,19 @@
 """Numbers recorded from the public implementations, on the inputs recorded with them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from metrics import age_report, depth_report, mesh_report, pa_mpjpe
+from tests.recorded import recorded
 
-DATA = Path(__file__).parents[1] / "data"
 AGE_SHOTS = {"many": "many", "median": "medium", "low": "few"}
 DEPTH_SHOTS = {"overall": "", "many": "_many", "medium": "_medium", "few": "_few"}
 DEPTH_NAMES = {"MSE": "mse", "RMSE": "rmse", "MAE": "mae", "ABS_REL": "abs_rel", "LG10": "log10"}
 DEPTH_NAMES |= {f"DELTA{k}": f"delta{k}" for k in (1, 2, 3)}
 
 
-def recorded(name: str) -> dict[str, np.ndarray]:
-    with np.load(DATA / f"{name}_metrics.npz") as archive:
-        return dict(archive)
-
-
 def test_age():
-    public = recorded("age")
+    public = recorded("age_metrics")
     expected = {key: public[key] for key in ("bmae", "bmse")}
     for shot, ours in AGE_SHOTS.items():
         expected[f"gm_{ours}"] = public[f"{shot}_gmean"]
@@ -35,7 +28,7 @@ def test_age():
 
 @pytest.mark.parametrize("shot", DEPTH_SHOTS)
 def test_depth(shot):
-    public = recorded("depth")
+    public = recorded("depth_metrics")
     report = depth_report(public["pred"], public["depth"])
     for name, ours in DEPTH_NAMES.items():
         key = f"{ours}{DEPTH_SHOTS[shot]}"
@@ -46,7 +39,7 @@ def test_depth(shot):
 
 
 def test_mesh():
-    public = recorded("mesh")
+    public = recorded("mesh_metrics")
     report = mesh_report({"mpvpe": public["error"]}, public["distance"])
     # 1e-12: float64 on both sides, another order of summation.
     assert report["bmpvpe"] == pytest.approx(float(public["b_all"]), rel=1e-12)

@@ -16,6 +16,7 @@ from models.smpl import (
     read_mean,
     read_regressor,
 )
+from tests.recorded import recorded
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +70,10 @@ def test_weak_perspective():
 
 
 def test_6d_rotations_are_those_of_the_public_implementations():
-    with np.load(Path(__file__).parents[1] / "data" / "rotations.npz") as archive:
-        six, matrix, vector, turned = (
-            torch.from_numpy(archive[key]) for key in ("rot6d", "rotmat", "axis_angle", "rodrigues")
-        )
+    known = {key: torch.from_numpy(array) for key, array in recorded("rotations").items()}
+    six, matrix, vector, turned = (
+        known[key] for key in ("rot6d", "rotmat", "axis_angle", "rodrigues")
+    )
     # 2e-6: the recorded side is float32.
     torch.testing.assert_close(matrix_from_6d(six), matrix, atol=2e-6, rtol=0)
     torch.testing.assert_close(roma.rotvec_to_rotmat(vector), turned, atol=2e-6, rtol=0)

@@ -8,67 +8,32 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from engine import ROOT
 from engine.processes.pool import side_by_side
+from tests.engine.processes.tasks import (
+    end,
+    fail_after,
+    fail_without_pickle,
+    threads,
+    wait,
+    write_slowly,
+)
 
 PARENT = """
 import signal
 from functools import partial
 from pathlib import Path
 from engine.processes.pool import side_by_side
-from tests.engine.processes.test_pool import wait, write_slowly
+from tests.engine.processes.tasks import wait, write_slowly
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     tasks = [partial(wait, 60), partial(wait, 60), partial(write_slowly, Path("unused"))]
     side_by_side(tasks, 2, lambda i, report: print(report, flush=True))
 """
-Report = Callable[[Any], None]
-forked = pytest.mark.usefixtures("forked_workers")
-
-
-def threads(report: Report) -> tuple[str, int]:
-    report("started")
-    return os.environ["OMP_NUM_THREADS"], torch.get_num_threads()
-
-
-def wait(seconds: float, report: Report) -> float:
-    report(os.getpid())
-    time.sleep(seconds)
-    return seconds
-
-
-def write_slowly(path: Path, report: Report) -> None:
-    try:  # also a signal within the write leaves no file
-        path.write_text("half")
-        time.sleep(60)
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def fail_after(path: Path, report: Report) -> None:
-    """Fail as soon as another task has begun to write."""
-    while not path.exists():
-        time.sleep(0.01)
-    raise ValueError("of a task")
-
-
-class NotPicklable(Exception):
-    def __init__(self, first: str, second: str):
-        super().__init__(f"{first} {second}")
-
-
-def fail_without_pickle(report: Report) -> None:
-    raise NotPicklable("two", "words")
-
-
-def end(report: Report) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def running(process: int) -> bool:
@@ -93,13 +58,11 @@ def test_workers_report_and_have_one_thread(monkeypatch: pytest.MonkeyPatch):
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
-@forked
 def test_results_are_in_the_order_of_the_tasks():
     tasks = [functools.partial(wait, seconds) for seconds in (0.4, 0.0, 0.1)]
     assert side_by_side(tasks, 2, ignore) == [0.4, 0.0, 0.1]
 
 
-@forked
 @pytest.mark.parametrize(
     ("task", "error", "message"),
     [
@@ -112,7 +75,6 @@ def test_errors_are_raised(task: Callable, error: type[Exception], message: str)
         side_by_side([task], 1, ignore)
 
 
-@forked
 def test_temporary_files_are_removed_when_another_task_fails(tmp_path: Path):
     path, start = tmp_path / "half", time.monotonic()
     slow = functools.partial(write_slowly, path)

@@ -115,18 +115,17 @@ RESUMED = ("metrics.json", "last.pt", "config.yaml", "identity.json", "train.log
 
 
 @pytest.fixture(scope="module")
-def finished(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """The outputs of a run, and its metrics."""
     outputs = tmp_path_factory.mktemp("outputs")
-    run(config(faces, outputs))
-    return outputs
+    return outputs, run(config(faces, outputs))["metrics"]
 
 
 @pytest.mark.parametrize(("name", "damage"), [*REFUSED, *((name, Path.unlink) for name in RESUMED)])
-def test_a_damaged_file(name: str, damage: Damage, finished: Path, faces: Path, tmp_path: Path):
+def test_a_damaged_file(name: str, damage: Damage, finished: tuple, faces: Path, tmp_path: Path):
     """The command resumes to the same metrics, or advises rerun=true, which gives them."""
-    outputs = shutil.copytree(finished, tmp_path / "out")
+    outputs, before = shutil.copytree(finished[0], tmp_path / "out"), finished[1]
     cfg = config(faces, outputs)
-    before = run(cfg)["metrics"]
     (path,) = outputs.rglob(name)
     damage(path)
     if name != "metrics.json":  # a finished run reads no other file

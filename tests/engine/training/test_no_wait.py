@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from lightning_fabric import Fabric
-from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -24,6 +23,7 @@ from models.depth import DepthNet
 from models.hmr import LiteHMR
 from models.resnet import ResNet
 from tests.engine import tiny, tiny_bodies
+from tests.fake_gpu import move, on_gpu
 
 SMOOTHING = partial(FDS, low=0, high=10, step=0.1)
 
@@ -38,21 +38,6 @@ class Watched(TorchDispatchMode):
         if len(devices) > 1:
             raise AssertionError(f"{func} copies between {sorted(devices)}")
         return out
-
-
-def on_gpu(value: torch.Tensor) -> torch.Tensor:
-    strides: Any = value.size(), value.stride()
-    return torch.empty_strided(*strides, dtype=value.dtype, device="cuda")
-
-
-def move(module: nn.Module) -> None:
-    """Every parameter and buffer to the fake GPU; to be called in the fake mode."""
-    for part in module.modules():
-        for name, value in part._parameters.items():
-            if value is not None:
-                part._parameters[name] = nn.Parameter(on_gpu(value), value.requires_grad)
-        for name, value in part._buffers.items():
-            part._buffers[name] = None if value is None else on_gpu(value)
 
 
 def step(task: Any, batch: dict) -> torch.Tensor:

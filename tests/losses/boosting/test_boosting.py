@@ -146,7 +146,7 @@ def test_the_bound_holds_for_labels_with_gaps():
 
 @pytest.mark.parametrize("index", range(len(KINDS)), ids=KINDS)
 def test_the_loss_never_rises_and_predictions_stay_near_the_labels(index: int):
-    """Some of the 60 distributions of tests/losses/boosters.py."""
+    """One distribution of each kind of tests/losses/boosters.py."""
     given = case(index, count=200)
     for library in ETAS:
         if given.y.ndim == 1 or library == "xgboost":

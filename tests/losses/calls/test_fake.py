@@ -7,17 +7,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from losses import WeightedLoss
 from losses.balanced import SMALL
+from tests.fake_gpu import move
 from tests.losses.pairs import PAIRS, batch, learns, make
-
-
-def on_gpu(loss: torch.nn.Module, fake: FakeTensorMode) -> None:
-    for module in loss.modules():
-        for store in (module._buffers, module._parameters):
-            for name, tensor in store.items():
-                if tensor is not None:
-                    moved = fake.from_tensor(tensor).detach().to("cuda")
-                    learned = isinstance(tensor, torch.nn.Parameter)
-                    store[name] = torch.nn.Parameter(moved) if learned else moved
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -28,8 +19,8 @@ def test_nothing_is_read(pair, rows, weighted, request):
         rows //= request.getfixturevalue("small_limits")
     loss = make(pair, torch.float32, learns(pair))
     pred, target = batch(pair, 2, torch.float32)
-    with FakeTensorMode(allow_non_fake_inputs=False) as fake:
-        on_gpu(loss, fake)
+    with FakeTensorMode(allow_non_fake_inputs=False):
+        move(loss)
         x = torch.empty(rows, pred.shape[1], device="cuda", requires_grad=True)
         y = torch.empty(rows, target.shape[1], device="cuda")
         weight = torch.empty(rows, device="cuda") if weighted else None

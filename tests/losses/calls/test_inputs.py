@@ -135,6 +135,7 @@ TYPES = [
     (lambda: BMC()(zeros(4, 1), np.zeros((4, 1))), "Expected tensors, got Tensor and ndarray; use"),
     (lambda: BMC()([0.0, 1.0], zeros(2, 1)), "Expected tensors, got list and Tensor"),
     (lambda: BMC()(zeros(4, 1), zeros(4, 1), np.ones(4)), "Expected weight as a tensor, got nda"),
+    (lambda: balanced_mse(zeros(3, 1), zeros(3, 1), zeros(5)), "expects a Prior, got Tensor"),
 ]
 
 
@@ -215,8 +216,3 @@ def test_a_prior_does_not_share_memory_with_what_it_was_made_of():
         given.fill_(9)
     assert bins.centers.tolist() == [0, 1, 2]
     assert (mix.means.item(), mix.covariances.item()) == (0, 1)
-
-
-def test_labels_are_no_prior():
-    with pytest.raises(TypeError, match="expects a Prior, got Tensor"):
-        balanced_mse(torch.zeros(3, 1), torch.zeros(3, 1), torch.rand(5))  # type: ignore

@@ -1,5 +1,7 @@
 """BSAM: the gradient is that of the moved parameters, and the parameters come back."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -9,19 +11,23 @@ from losses.regularizers import BSAM
 A = torch.tensor([[3.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
 
 
+def closure(optimizer, loss: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def call() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    return call
+
+
 def steps(rho: float | None, count: int = 3) -> torch.Tensor:
     """Minimise w A w / 2 by gradient descent with momentum; None: without BSAM."""
     w = torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
     sgd = torch.optim.SGD([w], lr=0.1, momentum=0.9)
     optimizer = sgd if rho is None else BSAM(sgd, rho)
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = w @ A @ w / 2
-        loss.backward()
-        return loss
-
-    losses = [optimizer.step(closure) for _ in range(count)]
+    call = closure(optimizer, lambda: w @ A @ w / 2)
+    losses = [optimizer.step(call) for _ in range(count)]
     assert losses[0].item() == pytest.approx(3.5)  # before the step
     return w.detach()
 
@@ -37,14 +43,7 @@ def test_steps():
 def test_state_is_that_of_the_optimizer():
     w = torch.ones(2, requires_grad=True)
     bsam = BSAM(torch.optim.Adam([w]))
-
-    def closure() -> torch.Tensor:
-        bsam.zero_grad()
-        loss = w.square().sum()
-        loss.backward()
-        return loss
-
-    bsam.step(closure)
+    bsam.step(closure(bsam, lambda: w.square().sum()))
     other = BSAM(torch.optim.Adam([torch.ones(2, requires_grad=True)]))
     other.load_state_dict(bsam.state_dict())
     assert other.state_dict()["state"][0]["step"] == 1
@@ -56,16 +55,14 @@ def test_a_failed_step_leaves_the_weights():
     w = torch.ones(2, requires_grad=True)
     bsam, calls = BSAM(torch.optim.SGD([w], lr=0.1)), []
 
-    def closure() -> torch.Tensor:
+    def loss() -> torch.Tensor:
         calls.append(1)
         if len(calls) > 1:
             raise RuntimeError("out of memory")
-        loss = w.square().sum()
-        loss.backward()
-        return loss
+        return w.square().sum()
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        bsam.step(closure)
+        bsam.step(closure(bsam, loss))
     assert torch.equal(w, torch.ones(2))
     w.grad = None
     with pytest.raises(ValueError, match=r"must call loss\.backward"):
@@ -84,15 +81,8 @@ def test_steps_of_the_released_code():
     torch.nn.init.zeros_(model.bias)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     bsam = BSAM(sgd, rho=0.2)
-
-    def closure() -> torch.Tensor:
-        bsam.zero_grad()
-        loss = (weight * (model(x) - y).abs()).mean()
-        loss.backward()
-        return loss
-
     for _ in range(5):
-        bsam.step(closure)
+        bsam.step(closure(bsam, lambda: (weight * (model(x) - y).abs()).mean()))
     found = torch.cat([model.weight.flatten(), model.bias])
     expected = torch.tensor(
         [-0.25554056057364155, -0.1865827815532215, -0.0632902600568926, -0.005958547722051147],

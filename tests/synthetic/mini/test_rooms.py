@@ -17,8 +17,7 @@ from synthetic.mini.rooms import (
     sample_room,
     write_rooms,
 )
-
-DATA = Path(__file__).parents[2] / "data"
+from tests.recorded import recorded
 
 
 def test_depth_of_a_wall_and_a_box():
@@ -57,8 +56,7 @@ def test_a_frame_depends_on_the_seed_only():
 
 
 def test_frequencies_are_those_of_the_training_set():
-    with np.load(DATA / "depth_bins.npz") as archive:
-        counts = archive["train_depth_histogram"]
+    counts = recorded("depth_bins")["train_depth_histogram"]
     np.testing.assert_allclose(depth_frequencies(), counts / counts.sum(), atol=6e-6)  # rounded
 
 
