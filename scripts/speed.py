@@ -13,7 +13,7 @@ def speed(cfg: DictConfig) -> None:
     from rich.markdown import Markdown
 
     from engine import RESULTS
-    from engine.runs import provenance, records
+    from engine.runs import records
     from engine.speed import groups
     from engine.speed.timing import Compare, report
     from engine.tables import pages
@@ -23,7 +23,7 @@ def speed(cfg: DictConfig) -> None:
     files = [Path(cfg.folder) / "speed.json", *([RESULTS / "speed.json"] if cfg.publish else [])]
     for group in cfg.only:
         rows = list(getattr(groups, group)(cfg[group], compare))
-        found = {"rows": rows, "meta": {**provenance.meta(), "threads": cfg.threads}}
+        found = {"rows": rows, "meta": {**records.meta(), "threads": cfg.threads}}
         console.print(Markdown(report({group: found})))
         for path in files:  # other groups stay as they are
             content = records.read(path, f"Remove {path}.") if path.is_file() else {}

@@ -48,7 +48,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
 
 def _train(cfg: DictConfig) -> dict[str, Any]:
     """Check what only the classes and the machine can tell, train stage 1, then this run."""
-    from engine.training.fabric import make_fabric
+    from engine.training.build import make_fabric
 
     settings.check_targets(cfg)
     fabric = make_fabric(cfg)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from engine import CONFIGS
 from engine.runs.run import composed, first_stage, run
 from engine.speed.timing import Compare, Row, Step, backward
-from engine.training.fabric import make_fabric
+from engine.training.build import make_fabric
 from engine.training.loop import Loop
 from losses import BMC, BNI, GAI, BalancedLoss, Bins, GaussianMixture, WeightedLoss
 from synthetic.benchmark.methods import METHODS, trained_together

@@ -27,7 +27,7 @@ from omegaconf import DictConfig
 from scipy import stats
 
 from engine.cli import targets
-from engine.runs import provenance, records
+from engine.runs import records
 from engine.runs.run import composed, result
 from engine.runs.run_all import Progress, run_all
 from engine.tables import table as tables
@@ -47,7 +47,7 @@ def main(cfg: DictConfig) -> None:
     start, given = time.time(), list(HydraConfig.get().overrides.task)
     content, replicates = compare(cfg, [*passed_on(given), *cfg.overrides], log)
     budget = {"settings": cfg.settings, "seeds": cfg.seeds}
-    content["meta"] = {**provenance.meta(time.time() - start), **budget}
+    content["meta"] = {**records.meta(time.time() - start), **budget}
     tables.show(content, f"Leaderboard, {cfg.settings} settings x {cfg.seeds} seeds for each row")
     written = write(cfg, content, replicates)
     figures = written[0].parent / "figures"

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from datasets.io.arrays import read_npz
 from engine import RESULTS
 from engine.cli import targets
-from engine.runs import provenance
+from engine.runs import records
 from engine.runs.folder import AGAIN, PREDICTIONS
 from engine.runs.run_all import Event, Progress, State
 from engine.tables import pages
@@ -66,7 +66,7 @@ def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> lis
     values, root = swept(content), Path(cfg.paths.outputs).resolve()
     folders = {row: [Path(one["folder"]).resolve() for one in of] for row, of in done.items()}
     content["meta"] = {
-        **provenance.meta(time.time() - start),
+        **records.meta(time.time() - start),
         "table": cfg.table.name,
         "preset": cfg.preset,
         "runs": {row: [str(one.relative_to(root)) for one in of] for row, of in folders.items()},
