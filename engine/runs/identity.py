@@ -114,19 +114,17 @@ def why_again(folder: Path, found: dict[str, str]) -> str:
     return ""
 
 
-def files_of(node: Any, key: str = "") -> list[str]:
-    """Return the sorted digests of the files that a config node names; of a folder outside
+def files_of(plain: dict[str, Any]) -> list[str]:
+    """Return the sorted digests of the files that a plain config names; of a folder outside
     `dataset`, those of the arrays in it. A packed store is part of the dataset's fingerprint."""
-    if isinstance(node, dict | list):
-        items = node.items() if isinstance(node, dict) else enumerate(node)
-        return sorted(d for k, v in items if k != "_target_" for d in files_of(v, f"{key}.{k}"))
-    named = isinstance(node, str) and 0 < len(node) < 4096 and "\0" not in node
-    if not named or key.endswith(".store"):
-        return []
-    path, files = Path(node), [Path(node)]
-    if not key.startswith(".dataset") and path.parts and path.is_dir():
-        files += [file for form in ("*.npz", "*.npy") for file in path.glob(form)]
-    return [digest for digest in map(file_digest, files) if digest is not None]
+    files = []
+    for key, value in targets.leaves(plain, lists=True):
+        named = isinstance(value, str) and 0 < len(value) < 4096 and "\0" not in value
+        if named and not key.endswith(("._target_", ".store")):
+            files.append(path := Path(value))
+            if not key.startswith("dataset") and path.parts and path.is_dir():
+                files += [file for form in ("*.npz", "*.npy") for file in path.glob(form)]
+    return sorted(digest for digest in map(file_digest, files) if digest is not None)
 
 
 def file_digest(path: Path, large: int | None = LARGE) -> str | None:
