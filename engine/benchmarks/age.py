@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -23,7 +22,7 @@ from omegaconf import DictConfig
 from datasets.ages import SPLITS, Row
 from datasets.io.arrays import read_npz
 from engine.runs.folder import AGAIN, read_config
-from engine.tables.plots import STYLE, TRAIN, axis_behind, colour, save
+from engine.tables.plots import TRAIN, axis_behind, colour, save, styled
 from engine.training import build
 from metrics.groups import SHOTS, age_shots
 
@@ -46,6 +45,7 @@ class Label(NamedTuple):
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
 
 
+@styled
 def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Plot all figures of a finished table into `folder`."""
     label = Label(**(cfg.benchmark.get("label") or {}))
@@ -53,11 +53,10 @@ def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     run = read_config(next(iter(runs.values()))[0], cfg.get("trust"))
     train = np.asarray(build.dataset(run, "train").labels, dtype=float).ravel()
     test = predictions(next(iter(runs.values()))[0])[1]
-    with mpl.rc_context(STYLE):
-        figures = {"labels": Figure((6, 2.4)), "predictions": predicted_and_true(runs, label)}
-        label_histograms(train, test, label, figures["labels"].subplots())
-        if len(runs) > 1 and baseline in runs:
-            figures["gain"] = gains(runs, baseline, train, test, label)
+    figures = {"labels": Figure((6, 2.4)), "predictions": predicted_and_true(runs, label)}
+    label_histograms(train, test, label, figures["labels"].subplots())
+    if len(runs) > 1 and baseline in runs:
+        figures["gain"] = gains(runs, baseline, train, test, label)
     return save(figures, folder, cfg.name)
 
 
