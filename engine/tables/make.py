@@ -24,7 +24,7 @@ from engine import RESULTS
 from engine.cli import targets
 from engine.runs import records
 from engine.runs.folder import AGAIN, PREDICTIONS
-from engine.runs.run_all import Event, Progress, State
+from engine.runs.run_all import Event, Progress
 from engine.tables import pages
 from engine.tables import table as tables
 from engine.tables.compare import check_names, compare, configs, expanded, group_of, row_of
@@ -135,12 +135,12 @@ def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[An
     """Return {"rows"} of seconds per iteration and peak memory; no runs and no replicates."""
     rows = {}
     for name, row in expanded(cfg.table.rows).items():
-        progress(Event(name, State.STARTED))
+        progress(Event(name, "running"))
         start = time.time()
         (run,) = configs(row, 1, overrides)
         cost = measure(run, cfg.iterations)
         rows[name] = row_of(cfg.table, name, lambda key, cost=cost: [cost[key]])
-        progress(Event(name, State.DONE, time.time() - start))
+        progress(Event(name, "done", time.time() - start))
     return {"rows": rows}, {}, {}
 
 

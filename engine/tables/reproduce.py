@@ -22,7 +22,7 @@ from engine.benchmarks import mini
 from engine.cli import targets
 from engine.runs import records
 from engine.runs.run import composed
-from engine.runs.run_all import Event, State
+from engine.runs.run_all import Event
 from engine.tables import make
 from engine.tables import table as tables
 from engine.tables.columns import table_configs
@@ -115,7 +115,7 @@ def run_table(table: DictConfig, overrides: list[str], reach: Reach) -> Path:
     def progress(event: Event) -> None:
         nonlocal done
         print(event)
-        done += event.state is not State.STARTED
+        done += event.state != "running"
         reach(done / runs)
 
     written = make.make(table, overrides, progress)
