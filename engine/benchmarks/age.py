@@ -7,7 +7,6 @@
 Labels are ages unless `benchmark.label` in the config says otherwise.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +18,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from datasets.ages import SPLITS, Row
 from datasets.io.arrays import read_npz
 from engine.runs.folder import AGAIN, read_config
 from engine.tables.plots import TRAIN, axis_behind, colour, save, styled
 from engine.training import build
-from metrics.groups import SHOTS, age_shots
 
 PANEL_COLUMNS = 4
 
@@ -130,12 +127,3 @@ def error_per_label(folders: Sequence[Path], label: Label) -> pd.Series:
         pred, target = predictions(folder)
         seeds.append(pd.Series(abs(pred - target)).groupby(label.bins(target)).mean())
     return pd.concat(seeds, axis=1).mean(axis=1)
-
-
-def describe(rows: Sequence[Row]) -> str:
-    """Number of images in each split and of ages in each shot, of the rows of a CSV."""
-    counts = Counter(row.split for row in rows)
-    shots = age_shots([int(row.age) for row in rows if row.split == "train"])
-    ages = Counter(int(shots[age]) for age in {int(row.age) for row in rows})
-    images = ", ".join(f"{name} {counts[name]:,}" for name in SPLITS)
-    return f"{images} images\n{', '.join(f'{n} {ages[i]}' for i, n in enumerate(SHOTS))} shot ages"

@@ -116,7 +116,7 @@ def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> tuple[Path, dict, 
     backbone, weights = None, None
     data = cfg.paths.get(cfg.benchmark.dataset)
     if data is not None and cfg.paths.get("generate") is not None and not Path(data).exists():
-        from engine.benchmarks.mini import generate_missing
+        from engine.benchmarks.prepare import generate_missing
 
         generate_missing(cfg)
     if stage1 is not None:

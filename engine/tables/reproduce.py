@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 
 from datasets.io.files import refuse_links
 from engine import CONFIGS, RESULTS
-from engine.benchmarks import mini
+from engine.benchmarks import prepare as data
 from engine.cli import targets
 from engine.runs import records
 from engine.runs.run import composed
@@ -104,7 +104,7 @@ def prepare(cfg: DictConfig, wanted: set[str]) -> None:
     """Generate these mini datasets."""
     own = composed("prepare_mini", list(cfg.prepare))
     own.draw = [name for name in own.draw if name in wanted]
-    mini.generate(own)
+    data.generate(own)
 
 
 def run_table(table: DictConfig, overrides: list[str], reach: Reach) -> Path:
