@@ -12,7 +12,7 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -124,14 +124,16 @@ def find(name: Any, trust: Trust = None, key: str = "") -> Any:
         raise ImportError(f"{name!r} cannot be imported; check its spelling.") from None
 
 
-def leaves(node: Any, prefix: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, prefix: str = "", lists: bool = False) -> list[tuple[str, Any]]:
     """(dotted name, value) of every setting in plain containers, groups included; with `lists`,
     also of the entries of lists."""
+    found = []
     for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
         where = f"{prefix}.{key}" if prefix else str(key)
-        yield where, value
+        found.append((where, value))
         if isinstance(value, Mapping) or (lists and isinstance(value, list | tuple)):
-            yield from leaves(value, where, lists)
+            found += leaves(value, where, lists)
+    return found
 
 
 def named(config: Any) -> list[tuple[str, Any]]:
