@@ -20,7 +20,7 @@ ROOT = str(Path(__file__).resolve().parents[1])
 if sys.path[0] != ROOT:
     sys.path.insert(0, ROOT)  # before any other checkout that may be installed
 if "__mp_main__" in sys.modules:  # a training process on one device imports its script again
-    from engine.processes.parent import watch_parent
+    from engine.processes.pool import watch_parent
 
     watch_parent(os.getppid())  # before the imports that take seconds
 FULL = "HYDRA_FULL_ERROR"

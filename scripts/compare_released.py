@@ -22,7 +22,7 @@ def compare_all(cfg: DictConfig) -> None:
     from rich.table import Table
 
     from engine import ROOT
-    from engine.runs import provenance
+    from engine.runs import records
     from scripts.released.compare import COLUMNS, compare, publish
 
     GlobalHydra.instance().clear()  # the comparisons compose configs
@@ -40,7 +40,7 @@ def compare_all(cfg: DictConfig) -> None:
     print(f"{len(lines)} quantities, {len(wrong)} of them not explained")
     if cfg.publish:
         commits = {cfg.repositories[k].url: commit(v) for k, v in clones.items() if v}
-        meta = {**provenance.meta(time.perf_counter() - start), "clones": commits}
+        meta = {**records.meta(time.perf_counter() - start), "clones": commits}
         publish(lines, skipped, meta, ROOT)
     if wrong:
         raise SystemExit(1)

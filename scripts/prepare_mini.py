@@ -3,4 +3,4 @@ configs/prepare_mini.yaml."""
 
 from command import command
 
-main = command(__name__, "prepare_mini", "engine.benchmarks.mini.generate")
+main = command(__name__, "prepare_mini", "engine.benchmarks.prepare.generate")

@@ -2,4 +2,4 @@
 
 from command import command
 
-main = command(__name__, "save_network", "engine.benchmarks.bodies.network.main")
+main = command(__name__, "save_network", "engine.runs.checkpoint.save_network")

@@ -13,24 +13,23 @@ def speed(cfg: DictConfig) -> None:
     from rich.markdown import Markdown
 
     from engine import RESULTS
-    from engine.runs import provenance, records
-    from engine.speed import groups
-    from engine.speed.timing import Compare, report
+    from engine.runs import records
+    from engine.speed import timing
     from engine.tables import pages
 
     console = Console(width=max(Console().width, 130))
-    compare = Compare(cfg.rounds, cfg.budget, cfg.threads)
+    compare = timing.Compare(cfg.rounds, cfg.budget, cfg.threads)
     files = [Path(cfg.folder) / "speed.json", *([RESULTS / "speed.json"] if cfg.publish else [])]
     for group in cfg.only:
-        rows = list(getattr(groups, group)(cfg[group], compare))
-        found = {"rows": rows, "meta": {**provenance.meta(), "threads": cfg.threads}}
-        console.print(Markdown(report({group: found})))
+        rows = list(getattr(timing, group)(cfg[group], compare))
+        found = {"rows": rows, "meta": {**records.meta(), "threads": cfg.threads}}
+        console.print(Markdown(timing.report({group: found})))
         for path in files:  # other groups stay as they are
             content = records.read(path, f"Remove {path}.") if path.is_file() else {}
             records.write(path, {**content, group: found})
     if cfg.publish:
         content = records.read(files[-1], "git checkout results restores it.")
-        pages.insert_everywhere(RESULTS, "speed", report(content))
+        pages.insert_everywhere(RESULTS, "speed", timing.report(content))
 
 
 main = command(__name__, "speed", speed)

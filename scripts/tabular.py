@@ -30,14 +30,14 @@ def compare(cfg: DictConfig) -> None:
 
     from engine import RESULTS
     from engine.benchmarks import tabular, tabular_summary
-    from engine.runs import provenance
+    from engine.runs import records
     from engine.tables import pages, plots
     from engine.tables.table import show, write
 
     start, paths = time.perf_counter(), files(cfg)
     workers = (os.cpu_count() or 1) if cfg.workers == "auto" else int(cfg.workers)
     found = tabular.run_all(paths, cfg, workers, Console(stderr=True).print)
-    meta = provenance.meta(time.perf_counter() - start)
+    meta = records.meta(time.perf_counter() - start)
     settings = {k: OmegaConf.to_container(cfg[k]) for k in ("trees", "network", "balanced")}
     table = {
         **tabular_summary.summary(found),

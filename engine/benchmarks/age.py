@@ -7,12 +7,10 @@
 Labels are ages unless `benchmark.label` in the config says otherwise.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -20,12 +18,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from datasets.ages import SPLITS, Row
 from datasets.io.arrays import read_npz
 from engine.runs.folder import AGAIN, read_config
-from engine.tables.plots import STYLE, TRAIN, axis_behind, colour, save
+from engine.tables.plots import TRAIN, axis_behind, colour, save, styled
 from engine.training import build
-from metrics.groups import SHOTS, age_shots
 
 PANEL_COLUMNS = 4
 
@@ -46,6 +42,7 @@ class Label(NamedTuple):
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
 
 
+@styled
 def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Plot all figures of a finished table into `folder`."""
     label = Label(**(cfg.benchmark.get("label") or {}))
@@ -53,11 +50,10 @@ def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     run = read_config(next(iter(runs.values()))[0], cfg.get("trust"))
     train = np.asarray(build.dataset(run, "train").labels, dtype=float).ravel()
     test = predictions(next(iter(runs.values()))[0])[1]
-    with mpl.rc_context(STYLE):
-        figures = {"labels": Figure((6, 2.4)), "predictions": predicted_and_true(runs, label)}
-        label_histograms(train, test, label, figures["labels"].subplots())
-        if len(runs) > 1 and baseline in runs:
-            figures["gain"] = gains(runs, baseline, train, test, label)
+    figures = {"labels": Figure((6, 2.4)), "predictions": predicted_and_true(runs, label)}
+    label_histograms(train, test, label, figures["labels"].subplots())
+    if len(runs) > 1 and baseline in runs:
+        figures["gain"] = gains(runs, baseline, train, test, label)
     return save(figures, folder, cfg.name)
 
 
@@ -131,12 +127,3 @@ def error_per_label(folders: Sequence[Path], label: Label) -> pd.Series:
         pred, target = predictions(folder)
         seeds.append(pd.Series(abs(pred - target)).groupby(label.bins(target)).mean())
     return pd.concat(seeds, axis=1).mean(axis=1)
-
-
-def describe(rows: Sequence[Row]) -> str:
-    """Number of images in each split and of ages in each shot, of the rows of a CSV."""
-    counts = Counter(row.split for row in rows)
-    shots = age_shots([int(row.age) for row in rows if row.split == "train"])
-    ages = Counter(int(shots[age]) for age in {int(row.age) for row in rows})
-    images = ", ".join(f"{name} {counts[name]:,}" for name in SPLITS)
-    return f"{images} images\n{', '.join(f'{n} {ages[i]}' for i, n in enumerate(SHOTS))} shot ages"

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import torch
 from lightning_fabric import Fabric
@@ -27,7 +26,7 @@ from engine.evaluation.evaluate import finished_run
 from engine.features import cache as features
 from engine.runs.folder import finished, read_config
 from engine.tables.columns import highlighted
-from engine.tables.plots import STYLE, TRAIN, axis_behind, colour, save
+from engine.tables.plots import TRAIN, axis_behind, colour, save, styled
 from engine.training import build
 from engine.training.batches import Keyed, evaluation_loader, loader
 
@@ -79,6 +78,7 @@ class Maps:
         return images, pred[:, 0].numpy(), batch["target"][:, 0].numpy()
 
 
+@styled
 def plot(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
     """Plot panel and gain of a table from the first seed of each row; return the paths."""
     (baseline,) = cfg.benchmark.highlight.baseline
@@ -92,9 +92,8 @@ def plot(cfg: DictConfig, runs: Mapping[str, Sequence[str]], folder: Path) -> li
     if rows:
         gains = {row: rmse - maps[row].rmse_per_bin()[0] for row in rows}
         counts = build.dataset(maps[baseline].cfg, "train").label_counts
-        with mpl.rc_context(STYLE):
-            figures["gain"] = Figure(figsize=(5.5, 3), layout="constrained")
-            gain(gains, baseline, counts, figures["gain"].add_subplot())
+        figures["gain"] = Figure(figsize=(5.5, 3), layout="constrained")
+        gain(gains, baseline, counts, figures["gain"].add_subplot())
     shown = next((row for row in cfg.benchmark.highlight.shown if row in maps), None)
     if shown is not None:
         frames = np.unique(np.argsort(depths)[[int(q * (len(depths) - 1)) for q in QUANTILES]])
@@ -116,28 +115,28 @@ def samples(loop: Any, test: Mapping[str, NDArray]) -> dict[str, Figure]:
     return {"samples": panel(images, target, {loop.cfg.row: pred})}
 
 
+@styled
 def panel(images: Sequence[NDArray], target: NDArray, preds: Mapping[str, NDArray]) -> Figure:
     """One line per frame: image, ground truth, the prediction of each row, the error of each."""
     titles = ["input", "ground truth", *preds, *(f"|error| of {row}" for row in preds)]
     middle = 2 + len(preds)  # first column of errors
-    with mpl.rc_context(STYLE):
-        size = 1.6 * len(titles), 1.05 * len(images) + 0.4
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(len(images), len(titles), squeeze=False)
-        for line, image in enumerate(images):
-            known = np.where(target[line] > 0, target[line], np.nan)
-            axes[line, 0].imshow(image)
-            axes[line, 1].imshow(known, **DEPTH)
-            for i, maps in enumerate(preds.values()):
-                axes[line, 2 + i].imshow(maps[line], **DEPTH)
-                axes[line, middle + i].imshow(np.abs(maps[line] - known), **ERROR)
-        for ax, title in zip(axes[0], titles, strict=True):
-            ax.set_title(title)
-        for ax in axes.flat:
-            ax.set_axis_off()
-        depth, error = axes[0, 1].images[0], axes[0, middle].images[0]
-        figure.colorbar(depth, ax=axes[:, :middle], label="depth (m)", shrink=0.8, pad=0.01)
-        figure.colorbar(error, ax=axes[:, middle:], label="error (m)", shrink=0.8, pad=0.01)
+    size = 1.6 * len(titles), 1.05 * len(images) + 0.4
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(images), len(titles), squeeze=False)
+    for line, image in enumerate(images):
+        known = np.where(target[line] > 0, target[line], np.nan)
+        axes[line, 0].imshow(image)
+        axes[line, 1].imshow(known, **DEPTH)
+        for i, maps in enumerate(preds.values()):
+            axes[line, 2 + i].imshow(maps[line], **DEPTH)
+            axes[line, middle + i].imshow(np.abs(maps[line] - known), **ERROR)
+    for ax, title in zip(axes[0], titles, strict=True):
+        ax.set_title(title)
+    for ax in axes.flat:
+        ax.set_axis_off()
+    depth, error = axes[0, 1].images[0], axes[0, middle].images[0]
+    figure.colorbar(depth, ax=axes[:, :middle], label="depth (m)", shrink=0.8, pad=0.01)
+    figure.colorbar(error, ax=axes[:, middle:], label="error (m)", shrink=0.8, pad=0.01)
     return figure
 
 

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from datasets.io.files import refuse_links, writable
 from engine import RESULTS
 from engine.processes.pool import side_by_side
-from engine.runs import provenance
+from engine.runs import records
 from engine.runs.run import composed
 from engine.tables import pages, plots
 from engine.tables import table as tables
@@ -128,7 +128,7 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
         **compared(found, {}, cfg.benchmark),
         "details": details(own),
         "meta": {
-            **provenance.meta(seconds),
+            **records.meta(seconds),
             "table": name,
             "cpu_seconds": round(sum(float(job.result()["cpu_seconds"]) for job in jobs)),
             "training": OmegaConf.to_container(cfg.training),

@@ -13,7 +13,8 @@ from omegaconf.errors import ConfigAttributeError
 from engine import CONFIGS
 from engine.cli.help import choices, names
 from engine.cli.schema import SETTINGS
-from engine.cli.settings import leaves, nearest
+from engine.cli.settings import nearest
+from engine.cli.targets import leaves
 
 EXPECTED = (ValueError, OSError, FloatingPointError, RuntimeError, ImportError)  # what we raise
 OTHER_PATH = "Name another path, or move what is there."

@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from engine import CONFIGS
 from engine.cli import targets
 from engine.cli.schema import CLOSED, FREE, GROUPS, SETTINGS, TRAIN, Index, Number, Text
+from engine.cli.targets import leaves
 
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 WORDS |= {Path: "a path", type(None): "null", list: "a list", dict: "a mapping"}
@@ -89,17 +90,6 @@ def _global_names() -> set[str]:
     return set(re.findall(r"^(\w+):", own, re.MULTILINE))
 
 
-def leaves(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """(dotted name, value) of every setting, groups included."""
-    found = []
-    for key, value in node.items():
-        where = f"{prefix}.{key}" if prefix else str(key)
-        found.append((where, value))
-        if isinstance(value, Mapping):
-            found += leaves(value, where)
-    return found
-
-
 def check_targets(cfg: DictConfig) -> None:
     """Refuse what only the named classes or this machine can tell: arguments, metrics, devices."""
     plain = targets.plain(cfg)
@@ -108,10 +98,10 @@ def check_targets(cfg: DictConfig) -> None:
     targets.find(plain["log"]["plot"], trust, "log.plot")
     shown = [("log.show", name) for name in plain["log"]["show"]]
     selected = ("select.metric", plain["select"]["metric"])
-    problems = [
-        *_arguments(plain, trust),
-        *unknown_metrics(plain["metrics"]["_target_"], trust, [selected, *shown]),
-    ]
+    problems = unknown_metrics(plain["metrics"]["_target_"], trust, [selected, *shown])
+    for key, node in leaves(plain, lists=True):
+        if isinstance(node, dict) and "_target_" in node:
+            problems += _arguments(node, trust, key)
     if nodes > 1 and not any(name in os.environ for name in LAUNCHED):
         problems.append(
             f"trainer.num_nodes: {nodes} nodes need this command started on each node, by torchrun "
@@ -156,13 +146,8 @@ def unknown_metrics(
     ]
 
 
-def _arguments(node: Any, trust: targets.Trust, prefix: str = "") -> Iterator[str]:
-    """Arguments of `_target_` nodes that their targets do not take."""
-    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-        if isinstance(value, dict | list):
-            yield from _arguments(value, trust, f"{prefix}.{key}" if prefix else str(key))
-    if not isinstance(node, dict) or "_target_" not in node:
-        return
+def _arguments(node: dict[str, Any], trust: targets.Trust, prefix: str) -> Iterator[str]:
+    """Arguments of a `_target_` node that its target does not take."""
     name, target = node["_target_"], targets.find(node["_target_"], trust)
     try:
         signature = inspect.signature(target)

@@ -12,7 +12,7 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -124,15 +124,22 @@ def find(name: Any, trust: Trust = None, key: str = "") -> Any:
         raise ImportError(f"{name!r} cannot be imported; check its spelling.") from None
 
 
-def named(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, name) of every `_target_` in plain containers."""
-    items = node.items() if isinstance(node, dict) else enumerate(node)
-    for key, value in items:
+def leaves(node: Any, prefix: str = "", lists: bool = False) -> list[tuple[str, Any]]:
+    """(dotted name, value) of every setting in plain containers, groups included; with `lists`,
+    also of the entries of lists."""
+    found = []
+    for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
         where = f"{prefix}.{key}" if prefix else str(key)
-        if key == "_target_":
-            yield where, value
-        elif isinstance(value, dict | list | tuple):
-            yield from named(value, where)
+        found.append((where, value))
+        if isinstance(value, Mapping) or (lists and isinstance(value, list | tuple)):
+            found += leaves(value, where, lists)
+    return found
+
+
+def named(config: Any) -> list[tuple[str, Any]]:
+    """(dotted name, name of a class or function) of every `_target_`."""
+    found = leaves(config, lists=True)
+    return [(key, value) for key, value in found if key.rpartition(".")[2] == "_target_"]
 
 
 def plain(node: Any) -> Any:

@@ -16,7 +16,6 @@ from datasets.io.files import MAX_BYTES, MAX_PIXELS, atomic_write, writable
 from engine.cli import targets
 from engine.runs import checkpoint, identity, records
 from engine.runs import folder as runs
-from engine.runs.provenance import meta
 from engine.training import build
 from engine.training.batches import evaluation_loader
 from engine.training.divergence import LOWER
@@ -111,7 +110,7 @@ def write_results(loop: "Loop") -> None:
         if hasattr(loop.task, "show"):  # meshes
             loop.task.show(log.writer, found, loop.steps_done)
     test = {key: value for key, value in reports.items() if key.startswith("test/")}
-    about = meta()
+    about = records.meta()
     log.end(cfg, about, test, loop.steps_done)
     content = {
         "metrics": reports,

@@ -1,18 +1,21 @@
-"""Run tasks in parallel processes with one thread each: small tensors gain nothing from more."""
+"""Run tasks in parallel processes with one thread each: small tensors gain nothing from more.
+
+Only the standard library is imported, so that a process can watch its parent before slow imports.
+"""
 
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 from unittest.mock import patch
 
-from engine.processes.parent import end_unless
-
 START = "spawn"  # how workers start
-TICK = 0.1  # seconds between two checks for progress
+TICK = 0.1  # seconds between two checks of progress, or of the parent
 PATIENCE = 5  # seconds for workers to remove their temporary files
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 Task = Callable[[Callable[[Any], None]], Any]  # receives a function that reports progress
@@ -64,6 +67,22 @@ def stop(processes: Sequence[Any]) -> None:
     for process in processes:
         process.join(PATIENCE)
         process.kill()
+
+
+def watch_parent(parent: int) -> None:
+    """End this process once it is no longer a child of `parent`, even if that is SIGKILLed."""
+    end_unless(lambda: os.getppid() == parent)
+
+
+def end_unless(alive: Callable[[], bool]) -> None:
+    """End this process once `alive` returns False."""
+
+    def watch() -> None:
+        while alive():
+            time.sleep(TICK)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch parent", daemon=True).start()
 
 
 def _start(reports: Any) -> None:

@@ -1,1 +1,1 @@
-"""A run folder: find it or run it, its identity, checkpoints and provenance."""
+"""A run folder: find it or run it, its identity, checkpoints and records."""

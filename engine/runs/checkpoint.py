@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 
 from datasets.io.files import atomic_write
+from engine.runs import folder as runs
 from models.released import read_plain
 
 FORMAT = "balanced-regression checkpoint 1"
@@ -47,3 +49,25 @@ def read(path: Path, run: str | None = None) -> dict[str, Any]:
     if run is not None and content.get("run", run) != run:
         raise ValueError(f"{path}: a checkpoint of {content['run']}, not of {run}. {AGAIN}")
     return content
+
+
+def save_network(cfg: DictConfig) -> None:
+    """Write the best epoch's network of a finished run, with its metrics, seed and provenance, to a
+    file of a few megabytes for models.hmr.LiteHMR(weights=).
+
+    Weights are rounded to half precision to halve the file; 1-D tensors (batch-norm, biases) are
+    small and stay in full precision.
+    """
+    run, path = Path(cfg.run), Path(cfg.output)
+    done = runs.finished(run)
+    if done is None or done.get("divergence"):
+        raise FileNotFoundError(
+            f"{run}: expected the folder of a finished run, as printed by train.py; it has no "
+            "metrics.json, or the run diverged."
+        )
+    saved = read(run / "checkpoints" / "best.pt")["task"].items()
+    state = {k.removeprefix("model."): v for k, v in saved if k.startswith("model.")}
+    half = {key: v.half() if v.ndim > 1 else v for key, v in state.items()}
+    about = {key: done[key] for key in ("metrics", "seed", "meta")}
+    write(path, {"state_dict": half, "about": about})
+    print(f"{path}: {path.stat().st_size / 2**20:.1f} MB")

@@ -62,7 +62,7 @@ def data_parts(plain: dict[str, Any]) -> dict[str, str]:
     settings = {key: value for key, value in data.items() if not key.startswith("_")}
     own = getattr(targets.find(data["_target_"], [data["_target_"]]), "fingerprint", None)
     images = None if own is None else own(content=plain["images"] == "content", **settings)
-    covered = "" if own is None else ".dataset"
+    covered = "" if own is None else "dataset"
     return {"files": digest(files_of(used, covered)), "images": digest(images)}
 
 
@@ -115,20 +115,17 @@ def why_again(folder: Path, found: dict[str, str]) -> str:
     return ""
 
 
-def files_of(node: Any, covered: str, key: str = "") -> list[str]:
-    """Return the sorted digests of the files that a config node names; of a folder, those of the
+def files_of(plain: dict[str, Any], covered: str) -> list[str]:
+    """Return the sorted digests of the files that a plain config names; of a folder, those of the
     arrays in it. Folders under the key `covered`, and packed stores, have a fingerprint."""
-    if isinstance(node, dict | list):
-        items = node.items() if isinstance(node, dict) else enumerate(node)
-        below = [files_of(v, covered, f"{key}.{k}") for k, v in items if k != "_target_"]
-        return sorted(found for of_one in below for found in of_one)
-    named = isinstance(node, str) and 0 < len(node) < 4096 and "\0" not in node
-    if not named or key.endswith(".store"):
-        return []
-    path, files = Path(node), [Path(node)]
-    if not (covered and key.startswith(covered)) and path.parts and path.is_dir():
-        files += [file for form in ("*.npz", "*.npy") for file in path.glob(form)]
-    return [digest for digest in map(file_digest, files) if digest is not None]
+    files = []
+    for key, value in targets.leaves(plain, lists=True):
+        named = isinstance(value, str) and 0 < len(value) < 4096 and "\0" not in value
+        if named and not key.endswith(("._target_", ".store")):
+            files.append(path := Path(value))
+            if not (covered and key.startswith(covered)) and path.parts and path.is_dir():
+                files += [file for form in ("*.npz", "*.npy") for file in path.glob(form)]
+    return sorted(digest for digest in map(file_digest, files) if digest is not None)
 
 
 def file_digest(path: Path, large: int | None = LARGE) -> str | None:

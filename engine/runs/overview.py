@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from datasets.io.files import lock
-from engine.cli.settings import leaves
+from engine.cli.targets import leaves
 from engine.runs import folder as runs
 from engine.runs import identity, records
 

@@ -8,6 +8,7 @@ import functools
 import multiprocessing
 import shutil
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Settings that a stage-1 run takes from its stage-2 run.
 SHARED = ("benchmark", "dataset", "model", "paths", "metrics", "log", "trust", "images", "protocol")
+CACHED = 256  # composed configs
+_cache: dict[tuple[str, ...], DictConfig] = {}
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
@@ -48,7 +51,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
 
 def _train(cfg: DictConfig) -> dict[str, Any]:
     """Check what only the classes and the machine can tell, train stage 1, then this run."""
-    from engine.training.fabric import make_fabric
+    from engine.training.build import make_fabric
 
     settings.check_targets(cfg)
     fabric = make_fabric(cfg)
@@ -113,7 +116,7 @@ def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> tuple[Path, dict, 
     backbone, weights = None, None
     data = cfg.paths.get(cfg.benchmark.dataset)
     if data is not None and cfg.paths.get("generate") is not None and not Path(data).exists():
-        from engine.benchmarks.mini import generate_missing
+        from engine.benchmarks.prepare import generate_missing
 
         generate_missing(cfg)
     if stage1 is not None:
@@ -154,17 +157,16 @@ def result(cfg: DictConfig) -> dict[str, Any] | None:
 
 
 def composed(name: str, overrides: list[str]) -> DictConfig:
-    """A config of configs/, whether or not Hydra runs this process."""
-    return _composed(name, tuple(overrides)).copy()
-
-
-@functools.lru_cache(maxsize=256)
-def _composed(name: str, overrides: tuple[str, ...]) -> DictConfig:
-    """Composing takes a tenth of a second, and the rows of a table share a stage-1 config."""
-    if GlobalHydra.instance().is_initialized():
-        return compose(name, list(overrides))
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose(name, list(overrides))
+    """A config of configs/, whether or not Hydra runs this process. Composing takes a tenth of a
+    second, and the rows of a table share a stage-1 config, so configs are cached."""
+    key = (name, *overrides)
+    if key not in _cache:
+        if len(_cache) == CACHED:
+            _cache.clear()
+        ready = GlobalHydra.instance().is_initialized()
+        with nullcontext() if ready else initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            _cache[key] = compose(name, list(overrides))
+    return _cache[key].copy()
 
 
 def choose(cfg: DictConfig, folder: Path) -> None:

@@ -6,8 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from omegaconf import DictConfig
 
@@ -18,25 +17,18 @@ from engine.runs import identity
 from engine.runs.run import first_stage, result, run
 
 
-class State(Enum):
-    FOUND = "found"
-    STARTED = "running"
-    DONE = "done"
-    FAILED = "failed"
-
-
 class Event(NamedTuple):
     """A step of the work, e.g. of the run "BMC, seed 0"."""
 
     label: str
-    state: State
+    state: Literal["found", "running", "done", "failed"]
     seconds: float = 0.0
     error: str = ""
     trace: str = ""
 
     def __str__(self) -> str:
-        took = f" in {self.seconds:.0f} s" if self.state is State.DONE else ""
-        return f"{self.label}: {self.state.value}{took}"
+        took = f" in {self.seconds:.0f} s" if self.state == "done" else ""
+        return f"{self.label}: {self.state}{took}"
 
 
 Progress = Callable[[Event], None]
@@ -50,13 +42,13 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, progress: Progress) -> No
     tasks = []
 
     def note(event: Event) -> None:
-        if event.state is State.FAILED:
+        if event.state == "failed":
             failed[event.label] = event
         progress(event)
 
     for name, cfg in cfgs.items():
         if result(cfg) is not None and not cfg.rerun:
-            progress(Event(name, State.FOUND))
+            progress(Event(name, "found"))
             continue
         stage1 = first_stage(cfg)
         source = None if stage1 is None else identity.digest(targets.plain(stage1))
@@ -84,15 +76,15 @@ def run_all(cfgs: Mapping[str, DictConfig], jobs: int, progress: Progress) -> No
 
 def attempt(name: str, cfg: DictConfig, report: Progress) -> None:
     """Run a config and report how it ended. A diverged run is not a failure: the table marks it."""
-    report(Event(name, State.STARTED))
-    start, state, error, trace = time.time(), State.DONE, "", ""
+    report(Event(name, "running"))
+    start, end = time.time(), Event(name, "done")
     try:
         run(cfg)
     except FloatingPointError:
         pass
-    except Exception as raised:
-        state, error, trace = State.FAILED, paragraph(raised), traceback.format_exc()
-    report(Event(name, state, time.time() - start, error, trace))
+    except Exception as error:
+        end = Event(name, "failed", error=paragraph(error), trace=traceback.format_exc())
+    report(end._replace(seconds=time.time() - start))
 
 
 def attempt_quietly(name: str, cfg: DictConfig, report: Progress) -> None:

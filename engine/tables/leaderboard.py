@@ -19,7 +19,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
 from matplotlib.figure import Figure
@@ -27,14 +26,14 @@ from omegaconf import DictConfig
 from scipy import stats
 
 from engine.cli import targets
-from engine.runs import provenance, records
+from engine.runs import records
 from engine.runs.run import composed, result
 from engine.runs.run_all import Progress, run_all
 from engine.tables import table as tables
 from engine.tables.compare import check_names, configs, mean_replicates, metric
 from engine.tables.intervals import LEVEL, compared
 from engine.tables.make import log, passed_on, write
-from engine.tables.plots import STYLE, colour, save
+from engine.tables.plots import colour, save, styled
 from engine.tables.posthoc import add_rows
 
 PLAIN, REWEIGHTED = "Plain", "Re-weighted"
@@ -47,7 +46,7 @@ def main(cfg: DictConfig) -> None:
     start, given = time.time(), list(HydraConfig.get().overrides.task)
     content, replicates = compare(cfg, [*passed_on(given), *cfg.overrides], log)
     budget = {"settings": cfg.settings, "seeds": cfg.seeds}
-    content["meta"] = {**provenance.meta(time.time() - start), **budget}
+    content["meta"] = {**records.meta(time.time() - start), **budget}
     tables.show(content, f"Leaderboard, {cfg.settings} settings x {cfg.seeds} seeds for each row")
     written = write(cfg, content, replicates)
     figures = written[0].parent / "figures"
@@ -192,6 +191,7 @@ def groups(mean: Sequence[float], critical: float) -> list[tuple[int, int]]:
     return found
 
 
+@styled
 def diagram(content: Mapping[str, Any]) -> Figure:
     """Plot the mean ranks; a line joins methods that do not differ significantly. Of one benchmark,
     plot the errors, with their standard deviations over seeds."""
@@ -209,19 +209,18 @@ def diagram(content: Mapping[str, Any]) -> Figure:
             groups([*ranks["mean"].values()], ranks["critical"]),
         )
         title = f"critical difference {ranks['critical']:.1f}; lines join methods without one"
-    with mpl.rc_context(STYLE):
-        figure = Figure((7, 0.9 + 0.22 * len(shown)))
-        ax = figure.subplots()
-        for y, (row, (x, spread)) in enumerate(shown.items()):
-            shade = colour(row.split(" + ")[0])
-            ax.errorbar(x, y, xerr=spread, fmt="o", color=shade, markersize=5)
-        right = max(x for x, _ in shown.values()) * 1.04
-        for i, (first, last) in enumerate(lines):
-            x = right + 0.025 * i * len(shown)
-            ax.plot([x, x], [first - 0.2, last + 0.2], color="#555555", linewidth=2.2)
-        ax.set_yticks(range(len(shown)), list(shown))
-        ax.set(ylim=(len(shown) - 0.4, -0.6), xlabel=label)
-        ax.set_title(title, loc="left")
-        ax.grid(axis="x", color="#EEEEEE")
-        figure.tight_layout()
+    figure = Figure((7, 0.9 + 0.22 * len(shown)))
+    ax = figure.subplots()
+    for y, (row, (x, spread)) in enumerate(shown.items()):
+        shade = colour(row.split(" + ")[0])
+        ax.errorbar(x, y, xerr=spread, fmt="o", color=shade, markersize=5)
+    right = max(x for x, _ in shown.values()) * 1.04
+    for i, (first, last) in enumerate(lines):
+        x = right + 0.025 * i * len(shown)
+        ax.plot([x, x], [first - 0.2, last + 0.2], color="#555555", linewidth=2.2)
+    ax.set_yticks(range(len(shown)), list(shown))
+    ax.set(ylim=(len(shown) - 0.4, -0.6), xlabel=label)
+    ax.set_title(title, loc="left")
+    ax.grid(axis="x", color="#EEEEEE")
+    figure.tight_layout()
     return figure

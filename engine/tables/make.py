@@ -22,9 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 from datasets.io.arrays import read_npz
 from engine import RESULTS
 from engine.cli import targets
-from engine.runs import provenance
+from engine.runs import records
 from engine.runs.folder import AGAIN, PREDICTIONS
-from engine.runs.run_all import Event, Progress, State
+from engine.runs.run_all import Event, Progress
 from engine.tables import pages
 from engine.tables import table as tables
 from engine.tables.compare import check_names, compare, configs, expanded, group_of, row_of
@@ -66,7 +66,7 @@ def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> lis
     values, root = swept(content), Path(cfg.paths.outputs).resolve()
     folders = {row: [Path(one["folder"]).resolve() for one in of] for row, of in done.items()}
     content["meta"] = {
-        **provenance.meta(time.time() - start),
+        **records.meta(time.time() - start),
         "table": cfg.table.name,
         "preset": cfg.preset,
         "runs": {row: [str(one.relative_to(root)) for one in of] for row, of in folders.items()},
@@ -135,12 +135,12 @@ def costs(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[An
     """Return {"rows"} of seconds per iteration and peak memory; no runs and no replicates."""
     rows = {}
     for name, row in expanded(cfg.table.rows).items():
-        progress(Event(name, State.STARTED))
+        progress(Event(name, "running"))
         start = time.time()
         (run,) = configs(row, 1, overrides)
         cost = measure(run, cfg.iterations)
         rows[name] = row_of(cfg.table, name, lambda key, cost=cost: [cost[key]])
-        progress(Event(name, State.DONE, time.time() - start))
+        progress(Event(name, "done", time.time() - start))
     return {"rows": rows}, {}, {}
 
 

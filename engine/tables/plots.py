@@ -19,6 +19,7 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "savefig.dpi": 160,
 }
+styled = mpl.rc_context(STYLE)  # decorator of a function that plots
 # One per method in all figures, from colour-blind-safe palettes (Okabe and Ito; Tol). As in the
 # paper's captions: oracle blue, least squares yellow, re-weighting green, ours red, test purple.
 _ROWS = {
@@ -50,6 +51,7 @@ def axis_behind(ax: Axes) -> Axes:
     return behind
 
 
+@styled
 def save(figures: Mapping[str, Figure], folder: Path, prefix: str) -> list[Path]:
     """Write <folder>/<prefix>_<name>.png and .pdf; the same figure gives the same file."""
     written = []
@@ -58,7 +60,7 @@ def save(figures: Mapping[str, Figure], folder: Path, prefix: str) -> list[Path]
         for form in ("png", "pdf"):
             path = folder / f"{stem}.{form}"
             undated = {"CreationDate": None} if form == "pdf" else {}
-            with mpl.rc_context(STYLE), atomic_write(path) as file:
+            with atomic_write(path) as file:
                 figure.savefig(file, format=form, metadata=undated)
             written.append(path)
     return written

@@ -23,7 +23,6 @@ from datasets.io.files import atomic_write
 from engine.cli import targets
 from engine.runs import folder as runs
 from engine.runs import records
-from engine.runs.provenance import meta
 from engine.tables.table import write_npz
 from engine.training import build
 from losses import Bins, Rebalancer
@@ -86,7 +85,7 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
         held_out = (stored[f"val_{name}"].ravel().astype(float) for name in ("pred", "target"))
         with warnings.catch_warnings(action="ignore"):  # that balancing cannot help
             about["leverage"] = dataclasses.asdict(leverage(prior_of(train), *held_out))
-    records.write(own / "metrics.json", {"metrics": report, **about, "meta": meta()})
+    records.write(own / "metrics.json", {"metrics": report, **about, "meta": records.meta()})
     return runs.finished(own) or {}
 
 

@@ -18,11 +18,11 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 
 from datasets.io.files import refuse_links
 from engine import CONFIGS, RESULTS
-from engine.benchmarks import mini
+from engine.benchmarks import prepare as data
 from engine.cli import targets
 from engine.runs import records
 from engine.runs.run import composed
-from engine.runs.run_all import Event, State
+from engine.runs.run_all import Event
 from engine.tables import make
 from engine.tables import table as tables
 from engine.tables.columns import table_configs
@@ -104,7 +104,7 @@ def prepare(cfg: DictConfig, wanted: set[str]) -> None:
     """Generate these mini datasets."""
     own = composed("prepare_mini", list(cfg.prepare))
     own.draw = [name for name in own.draw if name in wanted]
-    mini.generate(own)
+    data.generate(own)
 
 
 def run_table(table: DictConfig, overrides: list[str], reach: Reach) -> Path:
@@ -115,7 +115,7 @@ def run_table(table: DictConfig, overrides: list[str], reach: Reach) -> Path:
     def progress(event: Event) -> None:
         nonlocal done
         print(event)
-        done += event.state is not State.STARTED
+        done += event.state != "running"
         reach(done / runs)
 
     written = make.make(table, overrides, progress)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,7 +22,7 @@ from omegaconf import DictConfig
 from engine.runs import records
 from engine.tables.columns import column
 from engine.tables.intervals import Content, Replicates, Seed, difference, samples
-from engine.tables.plots import STYLE, colour, save
+from engine.tables.plots import colour, save, styled
 
 Point = tuple[float, float]
 FAR = 3  # a model with this many times the error of the start is not plotted
@@ -107,6 +106,7 @@ def areas(content: Content, replicates: Replicates) -> dict[str, dict[str, Any]]
     }
 
 
+@styled
 def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
     """Plot the curves of all methods, without values that ran far away, and the area's range."""
     content = records.read(folder.parent / f"{cfg.name}.json", "Rerun the table.")
@@ -118,31 +118,30 @@ def plot(cfg: DictConfig, runs: Mapping[str, Any], folder: Path) -> list[Path]:
         near = {k: p for k, p in found.items() if (np.array(p) <= FAR * np.array(origin)).all()}
         points |= {method: near} if near else {}
     posthoc = {row.get("curve", name) for name, row in cfg.table.rows.items() if "posthoc" in row}
-    with mpl.rc_context(STYLE):
-        figure = Figure((8, 3.8))
-        everything, zoomed = figure.subplots(1, 2)
-        for ax in (everything, zoomed):
-            for method in points:
-                plot_curve(method, points[method], content, ax, continuous=method in posthoc)
-            ax.plot(*origin, "x", color="black", markersize=6)
-        if points:
-            everything.legend(fontsize=7)
-        fronts = {name: front([origin, *of.values()]) for name, of in points.items()}
-        end = end_of(fronts, origin[0])
-        shown = [point for one in fronts.values() for point in one if point[0] <= end]
-        shown += [(end, np.interp(end, *one.T)) for one in fronts.values() if len(one)]
-        if shown:
-            low, high = np.min(shown, 0), np.max(shown, 0)
-            margin = 0.08 * (high - low)
-            zoomed.set_xlim(low[0] - margin[0], end + margin[0])
-            zoomed.set_ylim(low[1] - margin[1], high[1] + margin[1])
-        columns = (column(cfg.benchmark, about[axis]) for axis in ("x", "y"))
-        labels = [f"{one.group.rstrip(' ↓↑')}, {one.part}" for one in columns]
-        everything.set(xlabel=labels[0], ylabel=labels[1])
-        zoomed.set(xlabel=labels[0], title="range of the area, with the values of the knobs")
-        figure.tight_layout()
-        label_knobs(points, zoomed)
-        return save({"curves": figure}, folder, cfg.name)
+    figure = Figure((8, 3.8))
+    everything, zoomed = figure.subplots(1, 2)
+    for ax in (everything, zoomed):
+        for method in points:
+            plot_curve(method, points[method], content, ax, continuous=method in posthoc)
+        ax.plot(*origin, "x", color="black", markersize=6)
+    if points:
+        everything.legend(fontsize=7)
+    fronts = {name: front([origin, *of.values()]) for name, of in points.items()}
+    end = end_of(fronts, origin[0])
+    shown = [point for one in fronts.values() for point in one if point[0] <= end]
+    shown += [(end, np.interp(end, *one.T)) for one in fronts.values() if len(one)]
+    if shown:
+        low, high = np.min(shown, 0), np.max(shown, 0)
+        margin = 0.08 * (high - low)
+        zoomed.set_xlim(low[0] - margin[0], end + margin[0])
+        zoomed.set_ylim(low[1] - margin[1], high[1] + margin[1])
+    columns = (column(cfg.benchmark, about[axis]) for axis in ("x", "y"))
+    labels = [f"{one.group.rstrip(' ↓↑')}, {one.part}" for one in columns]
+    everything.set(xlabel=labels[0], ylabel=labels[1])
+    zoomed.set(xlabel=labels[0], title="range of the area, with the values of the knobs")
+    figure.tight_layout()
+    label_knobs(points, zoomed)
+    return save({"curves": figure}, folder, cfg.name)
 
 
 def point_of(content: Content, row: str) -> Point:

@@ -1,4 +1,5 @@
-"""From a config to the objects that are trained: dataset -> labels -> loss -> model -> optimiser.
+"""From a config to the objects that are trained: dataset -> labels -> loss -> model -> optimiser,
+and the devices that train them.
 
 The prior, the sample weights and the bins of a histogram are fitted to the training labels, never
 configured, and the likelihood sets the width of the head. A config node under `loss` with
@@ -8,11 +9,15 @@ values, with how often each occurs.
 
 import functools
 import inspect
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 from torch import nn
@@ -196,3 +201,34 @@ def scheduler(cfg: DictConfig, optimiser: Optimizer, steps: int) -> LambdaLR:
     epochs = cfg.trainer.epochs
     factors = [lambda step: schedule(step / steps, epochs, **options), lambda step: 1.0]
     return LambdaLR(optimiser, factors[: len(optimiser.param_groups)])
+
+
+def make_fabric(cfg: DictConfig) -> Fabric:
+    """Return a Fabric with the configured devices; refuse devices that this machine lacks.
+
+    Several devices of one machine are spawned from here, unless torchrun or SLURM started us.
+    """
+    trainer, devices, strategy = cfg.trainer, targets.plain(cfg.trainer.devices), "auto"
+    if trainer.strategy != "auto":
+        strategy = trainer.strategy
+    elif devices not in (1, "auto") or trainer.num_nodes > 1:
+        started = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
+        strategy = "ddp" if started or trainer.num_nodes > 1 else "ddp_spawn"
+    machine = {name: trainer[name] for name in ("accelerator", "num_nodes", "precision")}
+    try:
+        fabric = Fabric(devices=devices, strategy=strategy, **machine)
+    except (MisconfigurationException, TypeError, RuntimeError) as error:
+        raise ValueError(f"trainer.accelerator, trainer.devices: {error}") from error
+    return labels_in_full(fabric)
+
+
+def labels_in_full(fabric: Fabric) -> Fabric:
+    """Pass batches on unchanged in mixed precision, where Fabric would round the labels, too."""
+    precision: Any = fabric.strategy.precision
+    if isinstance(precision, MixedPrecision):
+        precision.convert_input = _unchanged
+    return fabric
+
+
+def _unchanged(data: Any) -> Any:
+    return data

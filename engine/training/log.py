@@ -68,7 +68,7 @@ class Log:
 
     def end(self, cfg: DictConfig, about: Mapping, test: dict[str, float], step: int) -> None:
         """Log the config and the commit as text, the test metrics, and TensorBoard's table of
-        settings with these metrics; about: as engine.runs.provenance.meta returns it."""
+        settings with these metrics; about: as engine.runs.records.meta returns it."""
         if self.board is None or self.writer is None:
             return
         text = OmegaConf.to_yaml(cfg, resolve=True)

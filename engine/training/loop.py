@@ -22,9 +22,8 @@ from tqdm import tqdm
 
 from engine.evaluation.evaluate import evaluate, write_results
 from engine.features import cache as features
-from engine.processes.parent import end_unless
+from engine.processes.pool import end_unless
 from engine.runs import checkpoint, records
-from engine.runs.provenance import meta
 from engine.training import batches, build
 from engine.training.batches import Keyed, evaluation_loader, loader, seed_all
 from engine.training.divergence import DivergenceCheck
@@ -51,8 +50,8 @@ def fit(fabric: Fabric, cfg: DictConfig, folder: Path, backbone: Path | None = N
     except FloatingPointError as error:
         loop.log.info(f"diverged: {error}")
         if fabric.is_global_zero:
-            about = {"row": cfg.row, "seed": cfg.seed, "seconds": loop.seconds, "meta": meta()}
-            found = {"metrics": {}, "divergence": str(error), **about}
+            about = {"row": cfg.row, "seed": cfg.seed, "seconds": loop.seconds}
+            found = {"metrics": {}, "divergence": str(error), **about, "meta": records.meta()}
             records.write(folder / "metrics.json", found)
         raise
     finally:

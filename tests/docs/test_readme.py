@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import ROOT
-from engine.benchmarks.mini import generate_missing
+from engine.benchmarks.prepare import generate_missing
 from engine.runs.run import composed
 from tests.engine.tiny import COMMON, MODEL, SIZE
 

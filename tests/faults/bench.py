@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ROOT
-from engine.processes.parent import watch_parent
+from engine.processes.pool import watch_parent
 from tests import process
 from tests.engine.tiny import MODEL, SIZE, write_faces
 from tests.process import Done

@@ -257,7 +257,7 @@ def search(settings: int, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
 
 def main(settings: int = 3500, seeds: int = 3, publish: bool = False) -> None:
     from engine import RESULTS
-    from engine.runs import provenance, records
+    from engine.runs import records
 
     pairs, worst, where = Counter[str](), -1.0, ""
     for seed in range(seeds):
@@ -269,7 +269,7 @@ def main(settings: int = 3500, seeds: int = 3, publish: bool = False) -> None:
         print(f"{count:6d}  {name}")
     print(f"{pairs.total()} settings. The largest difference is {worst:.2e} ({where}).")
     report = {"settings": pairs.total(), "worst": worst, "where": where, "pairs": dict(pairs)}
-    report["meta"] = {**provenance.meta(), "tolerance": TOLERANCE, "seeds": list(range(seeds))}
+    report["meta"] = {**records.meta(), "tolerance": TOLERANCE, "seeds": list(range(seeds))}
     if publish:
         records.write(RESULTS / "search_losses.json", report)
     if not worst <= TOLERANCE:

@@ -7,8 +7,7 @@ import pytest
 from datasets.ages import AgeDataset, read_csv
 from datasets.io.nyud2_mat import MatFrames
 from datasets.nyud2 import DepthDataset
-from engine.benchmarks import mini
-from engine.benchmarks.prepare import ages, depth
+from engine.benchmarks.prepare import ages, depth, generate
 from engine.runs.run import composed
 from tests.datasets.conftest import write_jpeg
 from tests.datasets.test_nyud2 import write_mat
@@ -113,9 +112,9 @@ def test_a_bad_csv_is_named_and_the_input_is_not_overwritten(tmp_path):
 @pytest.mark.usefixtures("forked_workers")
 def test_mini_is_drawn_from_its_config(tmp_path, capsys):
     faces = [f"folder={tmp_path / 'mini'}", "images=40", "size=16"]
-    mini.generate(composed("prepare_mini", ["draw=[faces]", *faces]))
+    generate(composed("prepare_mini", ["draw=[faces]", *faces]))
     rooms = [f"rooms.folder={tmp_path / 'rooms'}", "rooms.train=4", "rooms.test=2"]
-    mini.generate(composed("prepare_mini", ["draw=[faces,rooms]", *faces, *rooms]))
+    generate(composed("prepare_mini", ["draw=[faces,rooms]", *faces, *rooms]))
     said = capsys.readouterr().out
     assert f"{tmp_path / 'mini'}: already there" in said
     assert f"{tmp_path / 'rooms'}: generated" in said

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import roma
@@ -29,7 +28,7 @@ from engine.benchmarks.bodies.metrics import NEUTRAL, BodyMetrics
 from engine.cli import targets
 from engine.runs.folder import AGAIN, finished, read_config
 from engine.tables.columns import highlighted
-from engine.tables.plots import STYLE, colour, save
+from engine.tables.plots import colour, save, styled
 from engine.training import build
 from metrics.groups import REGIONS, rarity_regions
 from models.smpl import mean_rotations
@@ -44,6 +43,7 @@ SWEEP = {
 }
 
 
+@styled
 def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
     """Plot all figures of a finished table into `folder`."""
     (baseline,) = cfg.benchmark.highlight.baseline
@@ -69,11 +69,10 @@ def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
         "gain": Figure(figsize=(6, 3)),
         "poses": Figure(figsize=(6, 3)),
     }
-    with mpl.rc_context(STYLE):
-        sweep(runs, baseline, balanced, figures["sweep"].subplots(1, 3))
-        gain(mpvpe, baseline, rarity, figures["gain"].subplots())
-        pose_distribution(run, figures["poses"].subplots())
-        figures["panels"] = panels(run, metrics, preds, target, rarity)
+    sweep(runs, baseline, balanced, figures["sweep"].subplots(1, 3))
+    gain(mpvpe, baseline, rarity, figures["gain"].subplots())
+    pose_distribution(run, figures["poses"].subplots())
+    figures["panels"] = panels(run, metrics, preds, target, rarity)
     return save(figures, folder, cfg.name)
 
 

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from engine.tables.plots import STYLE, colour, save
+from engine.tables.plots import colour, save, styled
 from engine.tables.report.summary import Measurement, measurements
 
 KINDS = {"theorem": "post-hoc", "gain": "isotonic"}  # key of a leverage: part of a row's name
@@ -53,36 +52,36 @@ def points(known: Sequence[Measurement], results: Path) -> Iterator[Point]:
             yield Point("", kind, 100 * of_set["leverage"][kind], 100 * measured)
 
 
+@styled
 def plot(found: list[Point]) -> Figure:
     """Plot one panel for each kind; tables are dots, benchmarks are named."""
-    with mpl.rc_context(STYLE):
-        figure = Figure((8, 3.9), layout="constrained")
-        titles = "Theorem 1's curve", "best monotone map"
-        for ax, kind, title in zip(figure.subplots(1, 2), KINDS, titles, strict=True):
-            own = [point for point in found if point.kind == kind]
-            rank: Any = spearmanr([p.predicted for p in own], [p.measured for p in own])
-            ax.axhline(0, color="#BBBBBB", linewidth=0.8)
-            ax.axline((0, 0), slope=1, color="#BBBBBB", linewidth=0.8, linestyle="--")
-            tables = [p for p in own if not p.name]
-            shade = colour(f"Plain + {KINDS[kind]}")
-            xy = np.clip([(p.predicted, p.measured) for p in tables], *LIMITS).T
-            look: Any = {"s": 10, "alpha": 0.5, "clip_on": False}
-            if tables:
-                ax.scatter(*xy, color=shade, label=f"{len(tables)} tables (trees)", **look)
-            for p in own:
-                if p.name:
-                    ax.plot(p.predicted, p.measured, "D", color="black", markersize=4)
-                    left = p.predicted > LIMITS[1] / 2  # of its diamond, or the name is cut off
-                    shift: Any = {
-                        "xytext": (-5 if left else 5, 3),
-                        "ha": "right" if left else "left",
-                    }
-                    shift["textcoords"] = "offset points"
-                    ax.annotate(p.name, (p.predicted, p.measured), fontsize=7, **shift)
-            ax.set(xlim=LIMITS, ylim=LIMITS, ylabel="measured gain in bMAE (%)")
-            ax.set(xlabel="gain predicted on held-out data (%)")
-            ax.set_title(f"{title}: rank correlation {rank.statistic:.2f} (n = {len(own)})")
-            ax.legend(fontsize=7, loc="lower right")
+    figure = Figure((8, 3.9), layout="constrained")
+    titles = "Theorem 1's curve", "best monotone map"
+    for ax, kind, title in zip(figure.subplots(1, 2), KINDS, titles, strict=True):
+        own = [point for point in found if point.kind == kind]
+        rank: Any = spearmanr([p.predicted for p in own], [p.measured for p in own])
+        ax.axhline(0, color="#BBBBBB", linewidth=0.8)
+        ax.axline((0, 0), slope=1, color="#BBBBBB", linewidth=0.8, linestyle="--")
+        tables = [p for p in own if not p.name]
+        shade = colour(f"Plain + {KINDS[kind]}")
+        xy = np.clip([(p.predicted, p.measured) for p in tables], *LIMITS).T
+        look: Any = {"s": 10, "alpha": 0.5, "clip_on": False}
+        if tables:
+            ax.scatter(*xy, color=shade, label=f"{len(tables)} tables (trees)", **look)
+        for p in own:
+            if p.name:
+                ax.plot(p.predicted, p.measured, "D", color="black", markersize=4)
+                left = p.predicted > LIMITS[1] / 2  # of its diamond, or the name is cut off
+                shift: Any = {
+                    "xytext": (-5 if left else 5, 3),
+                    "ha": "right" if left else "left",
+                }
+                shift["textcoords"] = "offset points"
+                ax.annotate(p.name, (p.predicted, p.measured), fontsize=7, **shift)
+        ax.set(xlim=LIMITS, ylim=LIMITS, ylabel="measured gain in bMAE (%)")
+        ax.set(xlabel="gain predicted on held-out data (%)")
+        ax.set_title(f"{title}: rank correlation {rank.statistic:.2f} (n = {len(own)})")
+        ax.legend(fontsize=7, loc="lower right")
     return figure
 
 

@@ -23,7 +23,6 @@ from omegaconf import DictConfig
 from datasets.io.files import atomic_write
 from engine import RESULTS
 from engine.runs import records
-from engine.runs.provenance import meta
 from engine.tables.columns import all_rows, benchmark_of, columns_of, heads, table_configs, table_of
 from engine.tables.intervals import is_ahead
 from engine.tables.report import leverage, summary
@@ -145,7 +144,7 @@ def render(template: str, sections: Sequence[Any], meta: Mapping[str, Any], **mo
 
 def write(outputs: Path, own: bool = True) -> list[Path]:
     """Write report.html and report.md to `outputs` and return their paths."""
-    sections, about = gather(RESULTS, outputs if own else None), meta()
+    sections, about = gather(RESULTS, outputs if own else None), records.meta()
     paths = [outputs / "report.html", outputs / "report.md"]
     for path in paths:
         content = render(f"page{path.suffix}", sections, about, folder=outputs)

@@ -15,7 +15,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,7 +24,7 @@ from engine import RESULTS
 from engine.tables import intervals
 from engine.tables.columns import Column, all_rows, column, highlighted, table_configs
 from engine.tables.pages import insert_everywhere
-from engine.tables.plots import STYLE, save
+from engine.tables.plots import save, styled
 from engine.tables.table import REPLICATES, markdown, number, read_replicates, render, write_texts
 
 KINDS = {
@@ -162,6 +161,7 @@ def plot(ax: Axes, y: float, found: Mapping[str, Any], kind: str) -> None:
     ax.plot(mean, y, marker, color=colour, markerfacecolor=face, markersize=4.5, zorder=3)
 
 
+@styled
 def forest(found: Sequence[Measurement]) -> Figure:
     """Plot the best loss of the paper, of ours and post-hoc against plain loss and re-weighting."""
     lines, labels, y = [], [], -0.4  # (y, measurement, kind, or None for the title); text
@@ -174,39 +174,38 @@ def forest(found: Sequence[Measurement]) -> Figure:
                 lines.append((y, one, kind))
                 labels.append(label)
         y += 1
-    with mpl.rc_context(STYLE):
-        figure = Figure((9.5, 1.2 + 0.25 * y))
-        axes = figure.subplots(1, 2, sharey=True)
-        for ax, reference in zip(axes, REFERENCES, strict=True):
-            ax.set(xlim=LIMITS, ylim=(y - 0.2, -0.7))
-            ax.set_xlabel("relative difference (%), negative is better")
-            ax.set_title(f"against the {KINDS[reference].lower()}".replace("the re-", "re-"))
-            ax.axvline(0, color="#888888", linewidth=0.8, zorder=0)
-            ax.grid(axis="x", color="#EEEEEE", zorder=0)
-            ax.tick_params(axis="y", length=0)
-            for at, one, kind in lines:
-                other = one.best[reference]
-                if kind is None:
-                    ax.axhline(at - 0.7, color="#DDDDDD", linewidth=0.6, zorder=0)
-                    text = f"compared with {other}" if other else "not measured"
-                    look: Any = {"ha": "right", "va": "center", "fontsize": 7.5, "color": GREY}
-                    ax.text(LIMITS[1], at, text, **look)
-                elif other is not None:
-                    plot(ax, at, relative(one, one.best[kind] or "", other), kind)
-        axes[0].set_yticks([at for at, *_ in lines], labels)
-        for label, (_, _, kind) in zip(axes[0].get_yticklabels(), lines, strict=True):
-            label.set_fontweight("normal" if kind else "bold")
-        marks: list[Any] = [
-            ({"color": colour, "marker": marker, "linestyle": ""}, KINDS[kind])
-            for kind, (colour, marker) in LOOKS.items()
-        ]
-        hollow = {"marker": "o", "markerfacecolor": "white", "linestyle": ""}
-        marks += [({"color": GREY, **hollow}, "hollow: tie")]
-        marks += [({"color": GREY, **SEEDS}, "95% CI over seeds")]
-        marks += [({"color": GREY, **IMAGES}, "95% CI over test images")]
-        handles = [Line2D([], [], **look, label=label) for look, label in marks]
-        figure.legend(handles=handles, loc="lower center", ncols=6, fontsize=8)
-        figure.tight_layout(rect=(0, 0.045, 1, 1))
+    figure = Figure((9.5, 1.2 + 0.25 * y))
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, reference in zip(axes, REFERENCES, strict=True):
+        ax.set(xlim=LIMITS, ylim=(y - 0.2, -0.7))
+        ax.set_xlabel("relative difference (%), negative is better")
+        ax.set_title(f"against the {KINDS[reference].lower()}".replace("the re-", "re-"))
+        ax.axvline(0, color="#888888", linewidth=0.8, zorder=0)
+        ax.grid(axis="x", color="#EEEEEE", zorder=0)
+        ax.tick_params(axis="y", length=0)
+        for at, one, kind in lines:
+            other = one.best[reference]
+            if kind is None:
+                ax.axhline(at - 0.7, color="#DDDDDD", linewidth=0.6, zorder=0)
+                text = f"compared with {other}" if other else "not measured"
+                look: Any = {"ha": "right", "va": "center", "fontsize": 7.5, "color": GREY}
+                ax.text(LIMITS[1], at, text, **look)
+            elif other is not None:
+                plot(ax, at, relative(one, one.best[kind] or "", other), kind)
+    axes[0].set_yticks([at for at, *_ in lines], labels)
+    for label, (_, _, kind) in zip(axes[0].get_yticklabels(), lines, strict=True):
+        label.set_fontweight("normal" if kind else "bold")
+    marks: list[Any] = [
+        ({"color": colour, "marker": marker, "linestyle": ""}, KINDS[kind])
+        for kind, (colour, marker) in LOOKS.items()
+    ]
+    hollow = {"marker": "o", "markerfacecolor": "white", "linestyle": ""}
+    marks += [({"color": GREY, **hollow}, "hollow: tie")]
+    marks += [({"color": GREY, **SEEDS}, "95% CI over seeds")]
+    marks += [({"color": GREY, **IMAGES}, "95% CI over test images")]
+    handles = [Line2D([], [], **look, label=label) for look, label in marks]
+    figure.legend(handles=handles, loc="lower center", ncols=6, fontsize=8)
+    figure.tight_layout(rect=(0, 0.045, 1, 1))
     return figure
 
 

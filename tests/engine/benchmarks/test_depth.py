@@ -18,7 +18,6 @@ from engine.runs.run import composed, run
 from engine.speed.timing import peak
 from engine.training import build
 from engine.training.batches import evaluation_loader
-from engine.training.fabric import make_fabric
 from engine.training.task import Dense
 from losses import BNI, BalancedLoss, Bins, Flat, Gaussian, Histogram, WeightedLoss
 from metrics import DepthMetrics, depth_report
@@ -98,7 +97,7 @@ def test_held_out_scenes_share_the_feature_table(
         splits = {s: build.dataset(cfg, s) for s in ("train", "val", "test")}
         splits = {s: split for s, split in splits.items() if len(split)}
         torch.manual_seed(0)
-        tables[held] = features.tables(make_fabric(cfg), cfg, TinyMaps(), splits, None)
+        tables[held] = features.tables(build.make_fabric(cfg), cfg, TinyMaps(), splits, None)
     assert len(list((tmp_path / "features").iterdir())) == 1
     part, whole = tables["0.25"]["train"], tables["null"]["train"]
     keys = [(1, 5), (1, 0)]

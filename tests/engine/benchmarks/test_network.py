@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
-from engine.benchmarks.bodies.network import save
 from engine.runs import checkpoint, records
 from engine.runs.run import composed
 from models.hmr import LiteHMR
@@ -21,11 +21,12 @@ def test_save_and_load(tmp_path: Path):
     run, file = tmp_path / "run", tmp_path / "network.pt"
     best = run / "checkpoints" / "best.pt"
     checkpoint.write(best, {"task": {**state, "spread": state}})
+    cfg = OmegaConf.create({"run": str(run), "output": str(file)})
     with pytest.raises(FileNotFoundError, match="expected the folder of a finished run"):
-        save(run, file)
+        checkpoint.save_network(cfg)
     done = {"metrics": {"test/mpvpe": 100.0}, "seed": 0, "meta": {"commit": "c"}}
     records.write(run / "metrics.json", done)
-    save(run, file)
+    checkpoint.save_network(cfg)
     assert file.stat().st_size < 0.7 * best.stat().st_size
     assert torch.load(file, weights_only=True)["about"]["metrics"] == {"test/mpvpe": 100.0}
     for key, value in network(file).state_dict().items():
@@ -36,7 +37,7 @@ def test_save_and_load(tmp_path: Path):
         network(file, hidden=8)
     records.write(run / "metrics.json", done | {"divergence": "too far"})
     with pytest.raises(FileNotFoundError, match="or the run diverged"):
-        save(run, file)
+        checkpoint.save_network(cfg)
 
 
 def test_the_network_in_the_repository_fits_the_preset():

@@ -11,7 +11,7 @@ from engine.features import cache as features
 from engine.features.cache import MADE_FROM, FeatureTable
 from engine.runs import checkpoint
 from engine.runs.run import run
-from engine.training.fabric import make_fabric
+from engine.training.build import make_fabric
 from tests.engine.tiny import TinyNet, config, depth_config, write_faces
 
 STAGE2 = "imdb_wiki/bmc"

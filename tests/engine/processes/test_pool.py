@@ -104,6 +104,6 @@ def test_workers_end_with_their_parent(how: signal.Signals, tmp_path: Path):
 
 def test_a_process_ends_if_its_parent_is_gone_already():
     parent = 1 if os.getpid() != 1 else 0
-    code = f"import time; from engine.processes.parent import watch_parent; watch_parent({parent})"
+    code = f"import time; from engine.processes.pool import watch_parent; watch_parent({parent})"
     words = [sys.executable, "-c", f"{code}; time.sleep(60)"]
     assert subprocess.run(words, cwd=ROOT, timeout=30, check=False).returncode == 1

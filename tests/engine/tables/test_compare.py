@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from engine.runs import identity, run_all
 from engine.runs.run import CONFIGS, composed, first_stage, run
-from engine.runs.run_all import Event, State
+from engine.runs.run_all import Event
 from engine.tables import compare as comparison
 from engine.tables import make
 from engine.tables.intervals import over_seeds
@@ -21,7 +21,7 @@ from tests.engine import tiny
 TABLES = sorted(
     path.stem for path in (CONFIGS / "table").glob("*.yaml") if "rows" in OmegaConf.load(path)
 )
-FOUND, STARTED, DONE, FAILED = State
+FOUND, STARTED, DONE, FAILED = "found", "running", "done", "failed"
 ROWS = {
     "columns": ["bmae", "mae"],
     "rows": {
@@ -151,7 +151,7 @@ def test_parallel_runs_give_the_same_and_a_failed_run_is_named(tmp_path: Path):
     done = {"Vanilla, seed 0", "GAI, seed 0", "GAI, seed 1"}
     failed = {"Focal, seed 0", "Focal, seed 1"}
     for state, labels in ((STARTED, done | failed), (DONE, done), (FAILED, failed)):
-        assert {event.label for event in events if event.state is state} == labels
+        assert {event.label for event in events if event.state == state} == labels
     cfg.extras = False
     table, *_ = comparison.compare(cfg, [], ignore)
     shutil.rmtree(tmp_path / "imdb_wiki" / "gai")

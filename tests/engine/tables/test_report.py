@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.runs import provenance
+from engine.runs import records
 from engine.tables import table as tables
 from engine.tables.report.render import gather, render
 
@@ -42,7 +42,7 @@ def test_every_row_of_the_paper_is_cited(name: str, committed: dict):
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """A small results folder: mini and real ages, and another dataset of the same table."""
-    meta = provenance.meta(3.0) | {"command": "python scripts/table.py <b>"}
+    meta = records.meta(3.0) | {"command": "python scripts/table.py <b>"}
     table = {
         "rows": {
             "Vanilla": {"bmae": tables.cell([14.0], 13.92)},
@@ -92,7 +92,7 @@ def test_page_and_markdown_show_numbers_and_provenance(results: Path, tmp_path: 
     path.write_text(json.dumps(content))
     figure = results / "figures" / "new_thing_curve.png"
     figure.rename(figure.with_name("new_thing_](z) <img>.png"))
-    sections, meta = gather(results), provenance.meta()
+    sections, meta = gather(results), records.meta()
     page, text = (render(f"page.{x}", sections, meta, folder=tmp_path) for x in ("html", "md"))
     assert "| GAI | mini | imdb_wiki_mini | 13.00 ± 1.000 |" in text
     assert "| GAI | cited | paper | 12.66 |" in text
@@ -109,7 +109,7 @@ def test_page_and_markdown_show_numbers_and_provenance(results: Path, tmp_path: 
 
 
 def test_the_page_has_every_table_and_is_self_contained(committed: dict):
-    page = render("page.html", list(committed.values()), provenance.meta())
+    page = render("page.html", list(committed.values()), records.meta())
     for name in ("leaderboard", *PAPER):
         section = page.split(f'<section id="{name}">')[1].split("</section>")[0]
         assert '<table class="sortable">' in section

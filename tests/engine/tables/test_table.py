@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.runs import provenance, records
+from engine.runs import records
 from engine.tables import table as tables
 from engine.tables.report.render import gather
 
@@ -71,7 +71,7 @@ def test_a_command_keeps_only_the_last_name_of_a_path(monkeypatch: pytest.Monkey
     said = "scripts/table.py dataset.root=/home/a/nyud2 x=[/b/c,d/e] paths.outputs=outputs/f"
     kept = "python scripts/table.py dataset.root=.../nyud2 x=[.../c,d/e] paths.outputs=outputs/f"
     monkeypatch.setattr(sys, "argv", said.split())
-    assert provenance.meta()["command"] == kept
+    assert records.meta()["command"] == kept
 
 
 def test_names_from_elsewhere_are_no_html_and_a_diverged_run_is_no_number():

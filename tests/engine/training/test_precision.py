@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision, Precision
 
 from engine.benchmarks.bodies.task import MeshRecovery
-from engine.training.fabric import labels_in_full
+from engine.training.build import labels_in_full
 from losses.regularizers import FDS
 from tests.engine import tiny_bodies
 from tests.engine.training.test_no_wait import KINDS, samples, task
