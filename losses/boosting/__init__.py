@@ -93,9 +93,7 @@ class Objective:
         self.prior = copy.deepcopy(prior).double().requires_grad_(False)
         self.strength, self.learning_rate = strength, learning_rate
         self.known: Any = None  # curvature for the labels and predictions of earlier rounds
-        self.first_move: tuple[NDArray, ...] | None = (
-            None  # start, mean and longest step, (D,) each
-        )
+        self.first_move: Any = None  # start, mean and longest step, (D,) each
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None
@@ -122,12 +120,12 @@ class Objective:
             raise ValueError(f"expected a weight >= 0 for each of {len(pred)} samples")
         if weight.size and not weight.any():
             raise ValueError("all weights are zero; give at least one positive weight")
-        if not len(pred) or not np.isfinite(pred).all():
+        if not len(pred):
+            raise ValueError("expected labels and predictions, got none")
+        if not np.isfinite(pred).all():
             raise ValueError(
                 "The predictions are not finite: training diverged. Give the objective the "
                 "booster's learning rate, or use a larger sigma."
-                if len(pred)
-                else "expected labels and predictions, got none"
             )
         weight = weight.reshape(-1, 1) if weight.size else np.ones((len(pred), 1))
         labels = np.where(weight > 0, labels, labels[weight.argmax()])  # weight 0: any label
@@ -181,24 +179,20 @@ class Objective:
         """Curvature, smallest and largest label, and delta, (D,) each; all are kept while the
         labels are the same and the predictions stay in the range that they are computed for.
         """
-        low, high = labels.min(0), labels.max(0)
+        low, high = ends = np.stack([labels.min(0), labels.max(0)])
         inner = np.minimum(low, pred.min(0)), np.maximum(high, pred.max(0))
-        if self.known is not None:
-            given, outer, found = self.known
-            same = (
-                len(given[0]) == len(low) and (given[0] == low).all() and (given[1] == high).all()
-            )
-            if same and (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all():
+        if self.known is not None and np.array_equal(self.known[0], ends):
+            _, outer, found = self.known
+            if (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all():
                 return found
         scale = self.likelihood.value.expand(len(low)).numpy()
         span = inner[1] - inner[0] + scale
         outer = inner[0] - span / 4, inner[1] + span / 4
         reach = self.learning_rate * span
-        curvature = curvature_of(
-            self.likelihood, self.prior, labels, outer[0] - reach, outer[1] + reach
-        )
+        reached = outer[0] - reach, outer[1] + reach
+        curvature = curvature_of(self.likelihood, self.prior, labels, *reached)
         found = curvature, low, np.maximum(high, low + scale), span
-        self.known = (low, high), outer, found
+        self.known = ends, outer, found
         return found
 
     def _plain_slope(self, labels: NDArray, pred: NDArray) -> NDArray:
