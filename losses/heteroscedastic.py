@@ -85,8 +85,4 @@ class Heteroscedastic(Likelihood):
                 f"in one dimension, got {type(self.shape).__name__} in {mean.shape[-1]}; use Bins "
                 "or Batch()."
             )
-        weights, means, covariances = mixture.parameters_for(mean)
-        variance = covariances[:, 0, 0] + scale.square()  # (N, K)
-        square = (mean - means[:, 0]).square() / variance
-        logits = weights.log() - (square + variance.log()) / 2
-        return torch.logsumexp(logits, -1).to(pred.dtype) - self.shape.log_z
+        return mixture.log_density(mean, scale)

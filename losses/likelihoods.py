@@ -207,7 +207,6 @@ class Gaussian(Location):
 
     symbol = "sigma"
     log_z = math.log(2 * math.pi) / 2
-    normalised = True
 
     def __init__(self, sigma: Any = 1.0, learn_sigma: bool = False, floor: float = 1e-3):
         super().__init__(sigma, learn_sigma, floor)
@@ -225,9 +224,7 @@ class Gaussian(Location):
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         sigma = self.scale_for(pred)
         log_p = ((target - pred).square() * (-0.5 / sigma.square())).sum(-1)
-        if self.normalised:
-            log_p = log_p - (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
-        return log_p
+        return log_p - self.log_norm(pred)
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """A log-sum-exp over squared distances (N, K), without (N, K, D)."""
@@ -239,10 +236,7 @@ class Gaussian(Location):
             x, a = ((double(points) - middle) / scale for points in (pred, atoms))
             half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT
             logits = log_weights - half
-        evidence = torch.logsumexp(logits, -1).to(pred)
-        if self.normalised:
-            evidence = evidence - (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
-        return evidence
+        return torch.logsumexp(logits, -1).to(pred) - self.log_norm(pred)
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""

@@ -80,14 +80,16 @@ class GaussianMixture(Prior):
         return [t.to(x.dtype) if self.single else double(t) for t in given]
 
     def log_density(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """log sum_k w_k N(x; mu_k, Sigma_k + diag(sigma^2)): (N, D), () or (D,) -> (N,)."""
+        """log sum_k w_k N(x; mu_k, Sigma_k + diag(sigma^2)): (N, D), () or (D,) -> (N,). In one
+        dimension sigma may also be (N, 1).
+        """
         weights, means, covariances = self.parameters_for(x)
-        dims, sigma = x.shape[-1], sigma.to(means.dtype)
-        covariances = covariances + torch.diag(sigma.square().expand(dims))
+        dims, var = x.shape[-1], sigma.to(means.dtype).square()
         if dims == 1:
-            variance = covariances[:, 0, 0]
+            variance = covariances[:, 0, 0] + var
             square, log_det = (x - means[:, 0]).square() / variance, variance.log()
         else:  # in a Cholesky factor's coordinates; _ex does not make a GPU wait
+            covariances = covariances + torch.diag(var.expand(dims))
             factor = torch.linalg.cholesky_ex(covariances).L  # (K, D, D)
             r = (x[:, None] - means).permute(1, 2, 0)  # (K, D, N)
             square = torch.linalg.solve_triangular(factor, r, upper=False).square().sum(1).mT

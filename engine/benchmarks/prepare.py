@@ -11,12 +11,11 @@ from tqdm import tqdm
 from datasets import nyud2, sources
 from datasets.ages import pack, read_csv, write_csv
 from datasets.io.files import atomic_write
-from datasets.io.nyud2_frames import Frames, encode
-from datasets.io.nyud2_mat import MatFrames
+from datasets.io.nyud2_frames import Frames, MatFrames, encode
 from datasets.split import balanced_split, identical_images
 from datasets.stsb import FILES, read_pairs, vectors_of, wordllama
 from engine.benchmarks.age import describe
-from models.smpl_pickle import read_pickle
+from models.smpl import read_pickle
 
 
 def ages(cfg: DictConfig) -> None:

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..priors import Prior
-from .candidates import CANDIDATES, held_out, spread
-from .inputs import numbers
+from .candidates import CANDIDATES, held_out, numbers, spread
 from .leverage import Leverage, leverage
 from .stretch import RANGES, Region, expected_errors, regions_of, smoothed_density, stretch_of
 

@@ -40,7 +40,7 @@ from torch import Tensor
 from ..categorical import Histogram
 from ..likelihoods import Likelihood, Location
 from ..priors import Prior
-from . import build, training
+from . import training
 from .training import Data
 
 LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]
@@ -134,8 +134,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             self.sigma_ = (
                 sigma * self.scale_ if len(sigma) > 1 else float(sigma[0] * self.scale_[0])
             )
-        plain, _ = training.trained(self, data, build.plain(self, data), seed)
-        self.loss_ = build.balanced(self, data, sigma, self.power_)
+        plain, _ = training.trained(self, data, training.plain(self, data), seed)
+        self.loss_ = training.balanced(self, data, sigma, self.power_)
         self.network_, self.n_iter_ = training.trained(self, data, self.loss_, seed, plain)
         if noise is None:  # nothing was held out
             unit = training.standard(targets, weight)[1]
@@ -234,14 +234,14 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             return 0.5 * unit if open_sigma else sigmas[0], powers[0], None
         labels, weight = outer.labels.numpy(), outer.weight.numpy()
         even = training.range_weights(labels, weight, data.ends.numpy())
-        plain, _ = training.trained(self, inner, build.plain(self, inner), seed)
+        plain, _ = training.trained(self, inner, training.plain(self, inner), seed)
         if open_sigma:
-            error = training.errors(plain, build.plain(self, inner), outer, inner.ends) / unit
+            error = training.errors(plain, training.plain(self, inner), outer, inner.ends) / unit
             size = np.sqrt(np.average(error**2, axis=0, weights=weight).mean())
             sigmas = [size * unit * factor for factor in SIGMAS]
         found = []
         for sigma, power in product(sigmas, POWERS if open_power else powers):
-            loss = build.balanced(self, inner, sigma, power)
+            loss = training.balanced(self, inner, sigma, power)
             network, _ = training.trained(self, inner, loss, seed, plain)
             error = training.errors(network, loss, outer, inner.ends)
             noise = training.spread(loss.likelihood, error, weight)
