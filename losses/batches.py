@@ -224,18 +224,6 @@ def is_single(values: Tensor, apart: Tensor) -> bool:
     return off <= 3e-6 * (apart.min().item() if len(apart) else math.inf)
 
 
-def outputs_and_labels(self: Any, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """`as_rows` of a likelihood with other outputs than labels; target may be (N,)."""
-    target = target[:, None] if target.ndim == 1 else target
-    width = self.width(target.shape[-1])
-    if pred.ndim != 2 or target.ndim != 2 or pred.shape != (target.shape[0], width):
-        raise ValueError(
-            f"{type(self).__name__} expects pred (N, {width}) and target "
-            f"(N, {target.shape[-1]}), got {tuple(pred.shape)} and {tuple(target.shape)}."
-        )
-    return pred, target
-
-
 def one_dimension(width: int, dims: int) -> int:
     """Return the width of a likelihood for labels of one dimension, or raise."""
     if dims != 1:

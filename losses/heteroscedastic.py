@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .batches import outputs_and_labels
 from .likelihoods import Gaussian, Likelihood, Location
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ class Heteroscedastic(Likelihood):
     @property
     def unit(self) -> Tensor | float:
         return self.shape.unit
-
-    as_rows = outputs_and_labels
 
     def mean_and_scale(self, pred: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 2 D) -> (N, D), (N, D)."""

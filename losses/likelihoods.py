@@ -43,14 +43,18 @@ class Likelihood(nn.Module):
         return pred.new_zeros(())
 
     def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return pred (N, W) and target (N, D); shapes that would broadcast are an error."""
-        if pred.ndim == target.ndim == 1:
-            pred, target = pred[:, None], target[:, None]
-        if pred.ndim != 2 or pred.shape != target.shape:
-            raise ValueError(
-                f"{type(self).__name__} expects pred and target of one shape (N, D), got pred "
-                f"{tuple(pred.shape)} and target {tuple(target.shape)}; reshape both to (N, D)."
-            )
+        """Return pred (N, W) and target (N, D); shapes that would broadcast are an error. Labels
+        may be (N,), next to predictions (N,) or where W > 1.
+        """
+        given = f"pred {tuple(pred.shape)} and target {tuple(target.shape)}"
+        if target.ndim == 1 and (pred.ndim == 1 or self.width(1) > 1):
+            target, pred = target[:, None], pred[:, None] if pred.ndim == 1 else pred
+        dims = target.shape[-1] if target.ndim else 1
+        width = self.width(dims)
+        if target.ndim != 2 or pred.shape != (len(target), width):
+            expected = f"pred (N, {width}) and target (N, {dims})"
+            name = type(self).__name__
+            raise ValueError(f"{name} expects {expected}, got {given}; reshape both.")
         return pred, target
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from .batches import double, is_single, normalised, numbers
 from .likelihoods import Likelihood
@@ -30,10 +30,6 @@ class GaussianMixture(Prior):
         >>> prior = GaussianMixture.fit(train_labels, components=8)
         >>> loss = BalancedLoss(Gaussian(sigma=1.0), prior)
     """
-
-    weights: Tensor
-    means: Tensor
-    covariances: Tensor
 
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, weights: Any, means: Any, covariances: Any):
@@ -52,9 +48,7 @@ class GaussianMixture(Prior):
                 "the means must be finite and every covariance positive definite; its smallest "
                 f"eigenvalue is {values.min().item():.3g}. Regularise the fit."
             )
-        self.register_buffer("weights", w)
-        self.register_buffer("means", mu)
-        self.register_buffer("covariances", cov)
+        self.weights, self.means, self.covariances = (nn.Buffer(t) for t in (w, mu, cov))
         self._set_precision()
 
     def _set_precision(self) -> None:

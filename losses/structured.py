@@ -48,8 +48,6 @@ class GaussianKernel(Gaussian):
 class Subspace(Prior):
     """A prior on y @ basis, for an orthonormal basis (D, R); flat in every other direction."""
 
-    basis: Tensor
-
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, prior: Prior, basis: ArrayLike | Tensor):
         super().__init__()
@@ -58,7 +56,7 @@ class Subspace(Prior):
         if basis.ndim != 2 or not torch.allclose(gram, torch.eye(len(gram)).to(gram), atol=1e-4):
             raise ValueError(f"basis must be (D, R) with orthonormal columns, got {shape}.")
         self.prior, self.least_scale = prior, prior.least_scale
-        self.register_buffer("basis", basis)
+        self.basis = nn.Buffer(basis)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         if not isinstance(likelihood, Gaussian) or likelihood.raw.ndim:

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..fast.gradients import log_evidence_slopes
+from ..fast import log_evidence_slopes
 from ..likelihoods import Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior

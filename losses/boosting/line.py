@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline, CubicSpline
 from scipy.special import ndtr
 
-from ..fast.gradients import log_evidence_slopes
+from ..fast import log_evidence_slopes
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior

@@ -110,14 +110,11 @@ def _edges(data: Data, bins: int) -> Tensor:
 class Affine(nn.Module):
     """Convert outputs (N, W) to the labels' unit; outputs beyond the first D stay."""
 
-    center: Tensor
-    scale: Tensor
-
     def __init__(self, center: NDArray, scale: NDArray, width: int):
         super().__init__()
-        rest = width - len(center)
-        self.register_buffer("center", torch.from_numpy(np.pad(center, (0, rest))))
-        self.register_buffer("scale", torch.from_numpy(np.pad(scale, (0, rest), constant_values=1)))
+        rest = 0, width - len(center)
+        self.center = nn.Buffer(torch.from_numpy(np.pad(center, rest)))
+        self.scale = nn.Buffer(torch.from_numpy(np.pad(scale, rest, constant_values=1)))
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.scale + self.center
