@@ -47,8 +47,10 @@ class Likelihood(nn.Module):
         may be (N,), next to predictions (N,) or where W > 1.
         """
         given = f"pred {tuple(pred.shape)} and target {tuple(target.shape)}"
-        if target.ndim == 1 and (pred.ndim == 1 or self.width(1) > 1):
-            target, pred = target[:, None], pred[:, None] if pred.ndim == 1 else pred
+        if pred.ndim == target.ndim == 1:
+            pred, target = pred[:, None], target[:, None]
+        elif target.ndim == 1 and self.width(1) > 1:
+            target = target[:, None]
         dims = target.shape[-1] if target.ndim else 1
         width = self.width(dims)
         if target.ndim != 2 or pred.shape != (len(target), width):
@@ -211,6 +213,7 @@ class Gaussian(Location):
 
     symbol = "sigma"
     log_z = math.log(2 * math.pi) / 2
+    normalised = True
 
     def __init__(self, sigma: Any = 1.0, learn_sigma: bool = False, floor: float = 1e-3):
         super().__init__(sigma, learn_sigma, floor)
@@ -228,7 +231,9 @@ class Gaussian(Location):
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         sigma = self.scale_for(pred)
         log_p = ((target - pred).square() * (-0.5 / sigma.square())).sum(-1)
-        return log_p - self.log_norm(pred)
+        if self.normalised:
+            log_p = log_p - (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
+        return log_p
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """A log-sum-exp over squared distances (N, K), without (N, K, D)."""
@@ -240,7 +245,10 @@ class Gaussian(Location):
             x, a = ((double(points) - middle) / scale for points in (pred, atoms))
             half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT
             logits = log_weights - half
-        return torch.logsumexp(logits, -1).to(pred) - self.log_norm(pred)
+        evidence = torch.logsumexp(logits, -1).to(pred)
+        if self.normalised:
+            evidence = evidence - (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
+        return evidence
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""

@@ -38,6 +38,8 @@ class GaussianKernel(Gaussian):
     keeps nothing, and its sigma grows.
     """
 
+    normalised = False
+
     def log_norm(self, pred: Tensor) -> Tensor:
         return pred.new_zeros(())
 

@@ -87,10 +87,7 @@ class SMPL(nn.Module):
     def forward(self, rotations: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 24, 3, 3), (N, 10) -> vertices (N, V, 3), SPIN's joints (N, 49, 3)."""
         out = self.body(
-            betas=shape,
-            global_orient=rotations[:, :1],
-            body_pose=rotations[:, 1:],
-            pose2rot=False,
+            betas=shape, global_orient=rotations[:, :1], body_pose=rotations[:, 1:], pose2rot=False
         )
         joints = torch.cat([out.joints, self.extra @ out.vertices], 1)  # (N, 54, 3)
         return out.vertices, joints[:, self.joint_map]

@@ -39,10 +39,7 @@ KNOWN = {
 
 
 def read_npz(
-    path: Path,
-    max_bytes: int = MAX_BYTES,
-    advice: str = AGAIN,
-    only: Collection[str] | None = None,
+    path: Path, max_bytes: int = MAX_BYTES, advice: str = AGAIN, only: Collection[str] | None = None
 ) -> dict[str, NDArray]:
     """Return the arrays of an npz, or some of them; zip's checksums are compared."""
     found = {}

@@ -40,7 +40,6 @@ N: samples; D: label dimensions.
 """
 
 import copy
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -82,11 +81,7 @@ class Objective:
     """
 
     def __init__(
-        self,
-        likelihood: Location,
-        prior: Prior,
-        strength: float = 1.0,
-        learning_rate: float = 0.1,
+        self, likelihood: Location, prior: Prior, strength: float = 1.0, learning_rate: float = 0.1
     ):
         check(likelihood, prior, strength, learning_rate)
         self.likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
@@ -205,6 +200,10 @@ class Objective:
 objective = Objective
 
 
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 def check(likelihood: Likelihood, prior: Prior, strength: Any, learning_rate: Any) -> None:
     """Raise for settings that a booster cannot be trained with."""
     if not isinstance(likelihood, Location):
@@ -225,9 +224,9 @@ def check(likelihood: Likelihood, prior: Prior, strength: Any, learning_rate: An
             "A booster has no batches; use Bins.fit(labels, edges), or Bins(labels, weights) with "
             "a weight of one for each label."
         )
-    if not (isinstance(strength, Real) and strength >= 0):
+    if not (_is_real(strength) and strength >= 0):
         raise ValueError(f"strength must be a number >= 0, got {strength}")
-    if not (isinstance(learning_rate, Real) and 0 < learning_rate <= 1):
+    if not (_is_real(learning_rate) and 0 < learning_rate <= 1):
         raise ValueError(f"learning_rate must be in (0, 1], got {learning_rate}")
 
 
