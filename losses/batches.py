@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, distributed
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
 from torch.utils.hooks import unserializable_hook
 
 PASSES = 10  # backward passes that add to the learned scale's gradient before a warning
@@ -97,18 +98,14 @@ def has_ranks() -> bool:
 
 
 def gather(local: Tensor) -> Tensor:
-    """(n, D) of every rank -> (sum of n, D) in rank order, without gradient; n may differ."""
+    """(n, D) of every rank -> (sum of n, D) in rank order, with gradient; n may differ."""
     if not has_ranks():
         return local
-    world = distributed.get_world_size()
-    size = torch.tensor([len(local)], device=local.device)
-    sizes = [torch.empty_like(size) for _ in range(world)]
-    distributed.all_gather(sizes, size)
-    padded = local.new_zeros(int(max(sizes)), *local.shape[1:])
-    padded[: len(local)] = local
-    shards = [torch.empty_like(padded) for _ in range(world)]
-    distributed.all_gather(shards, padded)
-    return torch.cat([shard[: int(n)] for shard, n in zip(shards, sizes, strict=True)])
+    from torch.distributed.nn.functional import all_gather  # not in every build of torch
+
+    sizes = [int(n) for n in all_gather(torch.tensor(len(local), device=local.device))]
+    shards = all_gather(functional.pad(local, (0, 0, 0, max(sizes) - len(local))))
+    return torch.cat([shard[:n] for shard, n in zip(shards, sizes, strict=True)])
 
 
 def skip(local: Tensor) -> Tensor | int:

@@ -17,7 +17,7 @@ from engine.speed.timing import Compare, Row, Step, backward
 from engine.training.fabric import make_fabric
 from engine.training.loop import Loop
 from losses import BMC, BNI, GAI, BalancedLoss, Bins, GaussianMixture, WeightedLoss
-from synthetic.benchmark.methods import METHODS, trained_together
+from synthetic.benchmark.jobs import METHODS, trained_together
 from synthetic.benchmark.problems import TABLE, Problem, make_splits
 from synthetic.benchmark.program import Runs, Training
 

@@ -28,13 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, validation
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import (
-    _check_sample_weight,  # pyright: ignore[reportPrivateImportUsage]
-    check_is_fitted,
-    validate_data,
-)
 from torch import Tensor
 
 from ..categorical import Histogram
@@ -108,10 +103,12 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """X (N, F), y (N,) or (N, D), sample_weight (N,)."""
-        X, y = validate_data(
+        X, y = validation.validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=2
         )
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = validation._check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
         labels = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
         self._check(labels, weight)
         self.shape_ = np.shape(y)[1:]
@@ -207,8 +204,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
 
     def _raw(self, X: Any) -> Tensor:
         """(N, F) -> (N, W): the network's output."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        validation.check_is_fitted(self)
+        X = validation.validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
             return self.network_(torch.from_numpy((X - self.input_center_) / self.input_scale_))
 
