@@ -53,7 +53,7 @@ class Likelihood(nn.Module):
             target = target[:, None]
         dims = target.shape[-1] if target.ndim else 1
         width = self.width(dims)
-        if target.ndim != 2 or pred.shape != (len(target), width):
+        if target.ndim != 2 or pred.shape != (target.shape[0], width):
             expected = f"pred (N, {width}) and target (N, {dims})"
             name = type(self).__name__
             raise ValueError(f"{name} expects {expected}, got {given}; reshape both.")
