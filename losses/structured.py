@@ -40,11 +40,12 @@ class GaussianKernel(Gaussian):
 
     normalised = False
 
-    def log_norm(self, pred: Tensor) -> Tensor:
-        return pred.new_zeros(())
+    def norm(self, scale: Tensor, dims: int) -> Tensor:
+        return scale.new_zeros(())
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
-        return super().log_evidence_mixture(pred, mixture) + super().log_norm(pred)
+        norm = super().norm(self.scale_for(pred), pred.shape[-1])
+        return super().log_evidence_mixture(pred, mixture) + norm
 
 
 class Subspace(Prior):
