@@ -137,16 +137,16 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
             got = f"got {', '.join(header)!r:.80}"
             raise ValueError(f"{csv}: expected the columns {columns}; {got}.")
         for cells in reader:
+            where = f"{csv}, line {reader.line_num}"
             if None in cells:
-                where = f"{csv}, line {reader.line_num}"
                 raise ValueError(f"{where}: expected {len(header)} cells, got more.")
             cells = {name: cells[name] or "" for name in COLUMNS if name in header}
             if cells["path"].startswith("/"):
                 cells["path"] = _below(Path(cells["path"]), folders)
-            for name, (expected, holds) in CHECKS.items():
-                if name in cells and not holds(cells[name]):
-                    where = f"{csv}, line {reader.line_num}"
-                    raise ValueError(f"{where}: expected {expected}, got {cells[name]!r}.")
+            for name, cell in cells.items():
+                expected, holds = CHECKS[name]
+                if not holds(cell):
+                    raise ValueError(f"{where}: expected {expected}, got {cell!r}.")
             age, path, split = float(cells["age"]), cells["path"], cells.get("split", "")
             rows.append(Row(reader.line_num, age, path, split))
     except (UnicodeDecodeError, csv_format.Error) as error:

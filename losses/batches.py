@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, distributed
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
 from torch.utils.hooks import unserializable_hook
 
 PASSES = 10  # backward passes that add to the learned scale's gradient before a warning
@@ -97,18 +98,14 @@ def has_ranks() -> bool:
 
 
 def gather(local: Tensor) -> Tensor:
-    """(n, D) of every rank -> (sum of n, D) in rank order, without gradient; n may differ."""
+    """(n, D) of every rank -> (sum of n, D) in rank order, with gradient; n may differ."""
     if not has_ranks():
         return local
-    world = distributed.get_world_size()
-    size = torch.tensor([len(local)], device=local.device)
-    sizes = [torch.empty_like(size) for _ in range(world)]
-    distributed.all_gather(sizes, size)
-    padded = local.new_zeros(int(max(sizes)), *local.shape[1:])
-    padded[: len(local)] = local
-    shards = [torch.empty_like(padded) for _ in range(world)]
-    distributed.all_gather(shards, padded)
-    return torch.cat([shard[: int(n)] for shard, n in zip(shards, sizes, strict=True)])
+    from torch.distributed.nn.functional import all_gather  # not in every build of torch
+
+    sizes = [int(n) for n in all_gather(torch.tensor(len(local), device=local.device))]
+    shards = all_gather(functional.pad(local, (0, 0, 0, max(sizes) - len(local))))
+    return torch.cat([shard[:n] for shard, n in zip(shards, sizes, strict=True)])
 
 
 def skip(local: Tensor) -> Tensor | int:
@@ -222,18 +219,6 @@ def is_single(values: Tensor, apart: Tensor) -> bool:
     """Return whether float32 moves no value by more than 3e-6 of their least distance `apart`."""
     off = (values.double() - values.float().double()).abs().max().item()
     return off <= 3e-6 * (apart.min().item() if len(apart) else math.inf)
-
-
-def outputs_and_labels(self: Any, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """`as_rows` of a likelihood with other outputs than labels; target may be (N,)."""
-    target = target[:, None] if target.ndim == 1 else target
-    width = self.width(target.shape[-1])
-    if pred.ndim != 2 or target.ndim != 2 or pred.shape != (target.shape[0], width):
-        raise ValueError(
-            f"{type(self).__name__} expects pred (N, {width}) and target "
-            f"(N, {target.shape[-1]}), got {tuple(pred.shape)} and {tuple(target.shape)}."
-        )
-    return pred, target
 
 
 def one_dimension(width: int, dims: int) -> int:

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from .batches import even, normalised, numbers, one_dimension, outputs_and_labels
+from .batches import even, normalised, numbers, one_dimension
 from .likelihoods import Likelihood
 from .priors import Prior
 
@@ -41,8 +41,6 @@ class Categorical(Likelihood):
     def width(self, dims: int) -> int:
         return one_dimension(self.classes, dims)
 
-    as_rows = outputs_and_labels
-
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         return functional.log_softmax(pred, -1).gather(-1, target.long())[..., 0]
 
@@ -58,13 +56,12 @@ class Categorical(Likelihood):
 class Classes(Prior):
     """p_train of K classes: with a Categorical likelihood, logit adjustment (Eq. 3.9)."""
 
-    weights: Tensor
     counts_labels = True
 
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, weights: Any):
         super().__init__()
-        self.register_buffer("weights", normalised(weights, "class weights"))
+        self.weights = nn.Buffer(normalised(weights, "class weights"))
         if not (self.weights > 0).all():
             raise ValueError("A class without training samples has no prior; drop that class.")
 
@@ -93,9 +90,6 @@ class Histogram(Likelihood):
     the mean (for MSE).
     """
 
-    edges: Tensor
-    widths: Tensor
-
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, edges: Any, soft: float = 0.0, point: Literal["median", "mean"] = "median"):
         super().__init__()
@@ -107,8 +101,8 @@ class Histogram(Likelihood):
         if point not in ("median", "mean"):
             raise ValueError(f"point must be median or mean, got {point!r}.")
         self.soft, self.point = float(soft), point
-        self.register_buffer("edges", bounds)
-        self.register_buffer("widths", even(bounds.diff()), persistent=False)
+        self.edges = nn.Buffer(bounds)
+        self.widths = nn.Buffer(even(bounds.diff()), persistent=False)
 
     @property
     def bins(self) -> int:
@@ -116,8 +110,6 @@ class Histogram(Likelihood):
 
     def width(self, dims: int) -> int:
         return one_dimension(self.bins, dims)
-
-    as_rows = outputs_and_labels
 
     def index(self, target: Tensor) -> Tensor:
         """(..., 1) labels -> (...) bins; labels beyond the edges go to the first or last bin."""

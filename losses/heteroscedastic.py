@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .batches import outputs_and_labels
 from .likelihoods import Gaussian, Likelihood, Location
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ class Heteroscedastic(Likelihood):
     @property
     def unit(self) -> Tensor | float:
         return self.shape.unit
-
-    as_rows = outputs_and_labels
 
     def mean_and_scale(self, pred: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 2 D) -> (N, D), (N, D)."""
@@ -85,8 +82,4 @@ class Heteroscedastic(Likelihood):
                 f"in one dimension, got {type(self.shape).__name__} in {mean.shape[-1]}; use Bins "
                 "or Batch()."
             )
-        weights, means, covariances = mixture.parameters_for(mean)
-        variance = covariances[:, 0, 0] + scale.square()  # (N, K)
-        square = (mean - means[:, 0]).square() / variance
-        logits = weights.log() - (square + variance.log()) / 2
-        return torch.logsumexp(logits, -1).to(pred.dtype) - self.shape.log_z
+        return mixture.log_density(mean, scale)

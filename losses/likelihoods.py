@@ -43,14 +43,19 @@ class Likelihood(nn.Module):
         return pred.new_zeros(())
 
     def as_rows(self, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return pred (N, W) and target (N, D); shapes that would broadcast are an error."""
+        """Return pred (N, W) and target (N, D); shapes that would broadcast are an error. The
+        target may be (N,) if pred is (N,) or W > 1.
+        """
+        given = f"pred {tuple(pred.shape)} and target {tuple(target.shape)}"
         if pred.ndim == target.ndim == 1:
             pred, target = pred[:, None], target[:, None]
-        if pred.ndim != 2 or pred.shape != target.shape:
-            raise ValueError(
-                f"{type(self).__name__} expects pred and target of one shape (N, D), got pred "
-                f"{tuple(pred.shape)} and target {tuple(target.shape)}; reshape both to (N, D)."
-            )
+        elif target.ndim == 1 and self.width(1) > 1:
+            target = target[:, None]
+        dims = target.shape[-1] if target.ndim else 1
+        width = self.width(dims)
+        if target.ndim != 2 or pred.shape != (target.shape[0], width):
+            expected = f"{type(self).__name__} expects pred (N, {width}) and target (N, {dims})"
+            raise ValueError(f"{expected}, got {given}; reshape both.")
         return pred, target
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
@@ -67,8 +72,8 @@ class Likelihood(nn.Module):
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """log sum_k w_k p(a_k | pred): (N, W), (K, D), (K,) -> (N,)."""
-        name = type(self).__name__
-        raise ValueError(f"{name} cannot be averaged over label values; use Flat() or Classes.")
+        reason = "cannot be averaged over label values; use Flat() or Classes."
+        raise ValueError(f"{type(self).__name__} {reason}")
 
     def log_evidence_bins(
         self, pred: Tensor, atoms: Tensor, log_weights: Tensor, power: float, widths: Tensor
@@ -106,8 +111,8 @@ class Location(Likelihood):
         words = scale if isinstance(scale, list | tuple) else [scale]
         if any(isinstance(word, str | None) for word in words):
             if any(word != "auto" for word in words):
-                message = f'{self.symbol} must be a positive number or "auto", got {scale!r}.'
-                raise ValueError(message)
+                expected = f'{self.symbol} must be a positive number or "auto"'
+                raise ValueError(f"{expected}, got {scale!r}.")
             value = torch.full((len(words),) if words is scale else (), math.nan)
         else:
             value = torch.as_tensor(scale).detach().clone()
@@ -118,10 +123,7 @@ class Location(Likelihood):
         self.floor, self.learned = float(floor), learn
         self.attempts = ATTEMPTS if value.isnan().any() else 0
         value = value.clamp(min=self.floor)
-        if learn:
-            self.register_parameter(self.symbol, nn.Parameter(value))
-        else:
-            self.register_buffer(self.symbol, value)
+        setattr(self, self.symbol, nn.Parameter(value) if learn else nn.Buffer(value))
 
     def energy(self, r: Tensor) -> Tensor:
         raise TypeError(f"{type(self).__name__} defines no energy")
@@ -188,8 +190,11 @@ class Location(Likelihood):
         if prefix + self.symbol in state_dict:
             self.attempts = ATTEMPTS if state_dict[prefix + self.symbol].isnan().any() else 0
 
+    def norm(self, scale: Tensor, dims: int) -> Tensor:
+        return (scale.log() + self.log_z).expand(dims).sum()
+
     def log_norm(self, pred: Tensor) -> Tensor:
-        return (self.scale_for(pred).log() + self.log_z).expand(pred.shape[-1]).sum()
+        return self.norm(self.scale_for(pred), pred.shape[-1])
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         r = (target - pred) / self.scale_for(pred)
@@ -225,9 +230,7 @@ class Gaussian(Location):
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         sigma = self.scale_for(pred)
         log_p = ((target - pred).square() * (-0.5 / sigma.square())).sum(-1)
-        if self.normalised:
-            log_p = log_p - (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
-        return log_p
+        return log_p - self.norm(sigma, pred.shape[-1])
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """A log-sum-exp over squared distances (N, K), without (N, K, D)."""
@@ -239,10 +242,7 @@ class Gaussian(Location):
             x, a = ((double(points) - middle) / scale for points in (pred, atoms))
             half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT
             logits = log_weights - half
-        evidence = torch.logsumexp(logits, -1).to(pred)
-        if self.normalised:
-            evidence = evidence - (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
-        return evidence
+        return torch.logsumexp(logits, -1).to(pred) - self.norm(sigma, pred.shape[-1])
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""

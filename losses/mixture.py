@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from .batches import double, is_single, normalised, numbers
 from .likelihoods import Likelihood
@@ -30,10 +30,6 @@ class GaussianMixture(Prior):
         >>> prior = GaussianMixture.fit(train_labels, components=8)
         >>> loss = BalancedLoss(Gaussian(sigma=1.0), prior)
     """
-
-    weights: Tensor
-    means: Tensor
-    covariances: Tensor
 
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, weights: Any, means: Any, covariances: Any):
@@ -52,9 +48,7 @@ class GaussianMixture(Prior):
                 "the means must be finite and every covariance positive definite; its smallest "
                 f"eigenvalue is {values.min().item():.3g}. Regularise the fit."
             )
-        self.register_buffer("weights", w)
-        self.register_buffer("means", mu)
-        self.register_buffer("covariances", cov)
+        self.weights, self.means, self.covariances = (nn.Buffer(t) for t in (w, mu, cov))
         self._set_precision()
 
     def _set_precision(self) -> None:
@@ -80,14 +74,16 @@ class GaussianMixture(Prior):
         return [t.to(x.dtype) if self.single else double(t) for t in given]
 
     def log_density(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """log sum_k w_k N(x; mu_k, Sigma_k + diag(sigma^2)): (N, D), () or (D,) -> (N,)."""
+        """log sum_k w_k N(x; mu_k, Sigma_k + diag(sigma^2)): (N, D), () or (D,) -> (N,). In one
+        dimension sigma may also be (N, 1).
+        """
         weights, means, covariances = self.parameters_for(x)
-        dims, sigma = x.shape[-1], sigma.to(means.dtype)
-        covariances = covariances + torch.diag(sigma.square().expand(dims))
+        dims, var = x.shape[-1], sigma.to(means.dtype).square()
         if dims == 1:
-            variance = covariances[:, 0, 0]
+            variance = covariances[:, 0, 0] + var
             square, log_det = (x - means[:, 0]).square() / variance, variance.log()
         else:  # in a Cholesky factor's coordinates; _ex does not make a GPU wait
+            covariances = covariances + torch.diag(var.expand(dims))
             factor = torch.linalg.cholesky_ex(covariances).L  # (K, D, D)
             r = (x[:, None] - means).permute(1, 2, 0)  # (K, D, N)
             square = torch.linalg.solve_triangular(factor, r, upper=False).square().sum(1).mT

@@ -60,10 +60,6 @@ class Bins(Prior):
         >>> prior = Bins.fit(train_ages, edges, smoothing={"kernel": "gaussian"})
     """
 
-    centers: Tensor
-    weights: Tensor
-    widths: Tensor
-
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, centers: Any, weights: Any, power: float = 1.0, widths: Any = None):
         super().__init__()
@@ -77,9 +73,7 @@ class Bins(Prior):
         self.least_scale = 0.0 if widths is None else v[w > 0].max().item() / 4
         c, w, v = (t[w > 0] for t in (c, w, even(v)))
         w = (w / v) ** power * v
-        self.register_buffer("centers", c)
-        self.register_buffer("weights", w / w.sum())
-        self.register_buffer("widths", v)
+        self.centers, self.weights, self.widths = (nn.Buffer(t) for t in (c, w / w.sum(), v))
         self.set_extra_state(power)
 
     @classmethod

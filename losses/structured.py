@@ -40,17 +40,16 @@ class GaussianKernel(Gaussian):
 
     normalised = False
 
-    def log_norm(self, pred: Tensor) -> Tensor:
-        return pred.new_zeros(())
+    def norm(self, scale: Tensor, dims: int) -> Tensor:
+        return scale.new_zeros(())
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
-        return super().log_evidence_mixture(pred, mixture) + super().log_norm(pred)
+        norm = super().norm(self.scale_for(pred), pred.shape[-1])
+        return super().log_evidence_mixture(pred, mixture) + norm
 
 
 class Subspace(Prior):
     """A prior on y @ basis, for an orthonormal basis (D, R); flat in every other direction."""
-
-    basis: Tensor
 
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, prior: Prior, basis: ArrayLike | Tensor):
@@ -60,7 +59,7 @@ class Subspace(Prior):
         if basis.ndim != 2 or not torch.allclose(gram, torch.eye(len(gram)).to(gram), atol=1e-4):
             raise ValueError(f"basis must be (D, R) with orthonormal columns, got {shape}.")
         self.prior, self.least_scale = prior, prior.least_scale
-        self.register_buffer("basis", basis)
+        self.basis = nn.Buffer(basis)
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         if not isinstance(likelihood, Gaussian) or likelihood.raw.ndim:

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from .batches import one_dimension, outputs_and_labels
+from .batches import one_dimension
 from .likelihoods import Likelihood
 from .priors import Bins
 
@@ -55,8 +55,6 @@ class UVOTE(Likelihood):
 
     def width(self, dims: int) -> int:
         return one_dimension(2 * len(self.powers), dims)
-
-    as_rows = outputs_and_labels
 
     def weights(self, target: Tensor) -> Tensor:
         """(N, 1) -> (N, H)."""

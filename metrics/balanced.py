@@ -20,10 +20,7 @@ from .groups import by_count
 from .report import Binned, Measure, Report, columns, report
 
 RANGES = 10
-PLAIN = (
-    Measure("mae", absolute),
-    Measure("rmse", squared, undo=torch.sqrt, root_last=True),
-)
+PLAIN = (Measure("mae", absolute), Measure("rmse", squared, undo=torch.sqrt, root_last=True))
 SERA = Measure("sera", squared, balanced=False, shots=False)  # the error times the relevance
 KEYS = tuple(key for key, *_ in columns((*PLAIN, SERA)))
 

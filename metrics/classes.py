@@ -16,23 +16,9 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from . import similarity
+from . import report, similarity
 from .balanced import KEYS, RANGES, by_range
 from .errors import Array
-from .report import (
-    AGE,
-    DEPTH,
-    MESH,
-    Averages,
-    Kind,
-    Mesh,
-    Report,
-    as_floats,
-    by_age,
-    by_depth,
-    columns,
-    mesh_keys,
-)
 
 
 class ReportMetrics(Metric):
@@ -45,7 +31,7 @@ class ReportMetrics(Metric):
     keys: Sequence[str]  # of the report
     rows: list[Tensor]
 
-    def __init__(self, kind: Kind, *shape: int, **kwargs: Any) -> None:
+    def __init__(self, kind: report.Kind, *shape: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.kind, self.shape = kind, shape  # of a row
         self.add_state("rows", default=[], dist_reduce_fx="cat")
@@ -62,7 +48,7 @@ class ReportMetrics(Metric):
     def samples(self, *batch: Any) -> Tensor:
         return self.kind.samples(*batch)
 
-    def resample(self, samples: Tensor, weights: Tensor) -> Averages:
+    def resample(self, samples: Tensor, weights: Tensor) -> report.Averages:
         return self.kind.averages(samples, weights)
 
     def update(self, *batch: Any) -> None:
@@ -74,18 +60,18 @@ class ReportMetrics(Metric):
         flat = dim_zero_cat(self.rows) if len(self.rows) else torch.zeros(0, dtype=self.dtype)
         return flat.reshape(-1, *self.shape)
 
-    def compute(self) -> Report:
+    def compute(self) -> report.Report:
         rows = self.stored()
-        return as_floats(self.resample(rows, rows.new_ones(1, len(rows))))
+        return report.as_floats(self.resample(rows, rows.new_ones(1, len(rows))))
 
 
 class AgeMetrics(ReportMetrics):
     """`age_report` over batches: update(pred (n, 1), target (n, 1)), then compute()."""
 
-    keys = tuple(key for key, *_ in columns(AGE))
+    keys = tuple(key for key, *_ in report.columns(report.AGE))
 
     def __init__(self, train_labels: Array, **kwargs: Any) -> None:
-        super().__init__(by_age(train_labels), 2, **kwargs)
+        super().__init__(report.by_age(train_labels), 2, **kwargs)
 
 
 class DepthMetrics(ReportMetrics):
@@ -94,11 +80,11 @@ class DepthMetrics(ReportMetrics):
     The shots are those of NYUD2-DIR for any training set.
     """
 
-    keys = tuple(key for key, *_ in columns(DEPTH))
+    keys = tuple(key for key, *_ in report.columns(report.DEPTH))
 
     def __init__(self, train_labels: Array | None = None, **kwargs: Any) -> None:
-        kind = by_depth()
-        super().__init__(kind, 1 + len(DEPTH), len(kind.shots), **kwargs)
+        kind = report.by_depth()
+        super().__init__(kind, 1 + len(report.DEPTH), len(kind.shots), **kwargs)
 
     @property
     def totals(self) -> Tensor:
@@ -118,10 +104,10 @@ class BalancedMetrics(ReportMetrics):
 class MeshMetrics(ReportMetrics):
     """`mesh_report` over batches: update({name: (n,)}, rarity (n,)), then compute()."""
 
-    keys = tuple(key for name in MESH for key in mesh_keys(name))
+    keys = tuple(key for name in report.MESH for key in report.mesh_keys(name))
 
-    def __init__(self, names: Sequence[str] = MESH, **kwargs: Any) -> None:
-        super().__init__(Mesh(tuple(names)), 1 + len(names), **kwargs)
+    def __init__(self, names: Sequence[str] = report.MESH, **kwargs: Any) -> None:
+        super().__init__(report.Mesh(tuple(names)), 1 + len(names), **kwargs)
 
 
 class SimilarityMetrics(ReportMetrics):

@@ -126,12 +126,7 @@ class LiteHMR(MeshRegressor):
     head_names = (*MeshRegressor.head_names, "norm")
 
     def __init__(
-        self,
-        pretrained: bool,
-        grid: int,
-        kept: int,
-        weights: str | Path | None = None,
-        **options,
+        self, pretrained: bool, grid: int, kept: int, weights: str | Path | None = None, **options
     ):
         super().__init__(112 * grid * grid, **options)
         self.grid, self.kept = grid, kept

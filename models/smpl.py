@@ -19,11 +19,12 @@ import roma
 import smplx
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csc_matrix
 from smplx.utils import Struct
 from smplx.vertex_ids import vertex_ids as known_vertex_ids
 from torch import Tensor, nn
 
-from datasets.io.arrays import numbers, read_npy, read_npz
+from datasets.io.arrays import Call, Reader, numbers, read_npy, read_npz, value_of
 
 KEYS = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
 JOINTS, SHAPES = 24, 10
@@ -42,6 +43,8 @@ GROUND_TRUTH = [8, 5, 45, 46, 4, 7, 21, 19, 17, 16, 18, 20, *range(47, 54), 24, 
 JOINT_MAP = OPENPOSE + GROUND_TRUTH
 # The 14 joints of the H36M regressor that 3DPW is evaluated on.
 EVALUATED = [6, 5, 4, 1, 2, 3, 16, 15, 14, 11, 12, 13, 8, 10]
+# Python's objects and the classes of the arrays; Python 2 names the modules differently.
+PACKAGES = ("chumpy", "scipy", "copyreg", "copy_reg", "builtins", "__builtin__")
 
 
 class SMPL(nn.Module):
@@ -84,10 +87,7 @@ class SMPL(nn.Module):
     def forward(self, rotations: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 24, 3, 3), (N, 10) -> vertices (N, V, 3), SPIN's joints (N, 49, 3)."""
         out = self.body(
-            betas=shape,
-            global_orient=rotations[:, :1],
-            body_pose=rotations[:, 1:],
-            pose2rot=False,
+            betas=shape, global_orient=rotations[:, :1], body_pose=rotations[:, 1:], pose2rot=False
         )
         joints = torch.cat([out.joints, self.extra @ out.vertices], 1)  # (N, 54, 3)
         return out.vertices, joints[:, self.joint_map]
@@ -154,6 +154,36 @@ def check_body(arrays: dict[str, NDArray], name: str) -> dict[str, NDArray]:
     if ids.shape != (len(SELECTED),):
         raise ValueError(f"{name}: expected {len(SELECTED)} vertex_ids, got {ids.shape}.")
     return checked | {"vertex_ids": ids}
+
+
+def read_pickle(path: Path) -> dict[str, NDArray]:
+    """Return the arrays of a SMPL pickle; nothing in it is executed."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; SMPL is downloaded from smpl.is.tue.mpg.de")
+    try:
+        content = Reader(io.BytesIO(path.read_bytes()), "latin1", PACKAGES).load()
+        arrays = {key: _plain_array(content[key], key) for key in KEYS if key in content}
+    except Exception as error:  # a damaged or hostile pickle fails in many ways
+        raise ValueError(
+            f"{path}: expected one of SMPL's pickles, a dict of arrays; {error}. Nothing of it was "
+            "executed. Download the file again from SMPL's site."
+        ) from error
+    return check_body(arrays, str(path))
+
+
+def _plain_array(value: Any, name: str) -> NDArray:
+    """Return an array, from the state of a chumpy array or a sparse matrix if it is one."""
+    state = value.state if isinstance(value, Call) and isinstance(value.state, dict) else {}
+    if {"data", "indices", "indptr"} <= set(state):
+        shape = state.get("_shape") or state["shape"]
+        parts = tuple(value_of(state[key]) for key in ("data", "indices", "indptr"))
+        matrix = csc_matrix(parts, shape=tuple(int(value_of(side)) for side in shape))
+        matrix.check_format()  # `toarray` would write beyond its memory
+        return matrix.toarray()
+    found = value_of(state.get("x", value))
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiu":
+        raise ValueError(f"{name} is not an array of numbers")
+    return found
 
 
 def read_regressor(path: Path, joints: int, vertices: int) -> NDArray:

@@ -1,4 +1,4 @@
-"""Convert SMPL's official pickles to npz; nothing in them is executed (models/smpl_pickle.py)."""
+"""Convert SMPL's official pickles to npz; nothing in them is executed (models/smpl.py)."""
 
 from command import command
 

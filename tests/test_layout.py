@@ -24,7 +24,6 @@ MAY_IMPORT = {
 EXCEPTIONS = {  # (file, folder): reason
     ("datasets/tabular.py", "metrics"): "reads CSV files as the installed evaluate command does",
     ("models/smpl.py", "datasets"): "reads body models through datasets.io.arrays",
-    ("models/smpl_pickle.py", "datasets"): "reads pickles through datasets.io.pickles",
 }
 
 LARGE = {  # larger than 250 lines or 12 files

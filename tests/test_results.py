@@ -10,7 +10,7 @@ from engine.tables.columns import benchmark_of
 from engine.tables.intervals import compared
 from engine.tables.table import REPLICATES, read_replicates
 from engine.tables.tradeoff import areas
-from synthetic.benchmark.methods import METHODS
+from synthetic.benchmark.jobs import METHODS
 from synthetic.benchmark.problems import TABLE
 
 ROOT = Path(__file__).parents[1]

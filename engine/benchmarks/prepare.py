@@ -18,14 +18,13 @@ from tqdm import tqdm
 from datasets import nyud2, sources
 from datasets.ages import SPLITS, Row, pack, read_csv, write_csv
 from datasets.io.files import atomic_write
-from datasets.io.nyud2_frames import Frames, encode
-from datasets.io.nyud2_mat import MatFrames
+from datasets.io.nyud2_frames import Frames, MatFrames, encode
 from datasets.split import balanced_split, identical_images
 from datasets.stsb import FILES, read_pairs, vectors_of, wordllama
 from engine.processes.pool import side_by_side
 from engine.runs.run import composed
 from metrics.groups import SHOTS, age_shots
-from models.smpl_pickle import read_pickle
+from models.smpl import read_pickle
 from synthetic.mini.bodies import write_bodies
 from synthetic.mini.faces import write_faces
 from synthetic.mini.rooms import write_rooms

@@ -23,8 +23,7 @@ from engine.tables import table as tables
 from engine.tables.compare import check_names
 from engine.tables.intervals import compared
 from synthetic.benchmark import figures
-from synthetic.benchmark.jobs import Job
-from synthetic.benchmark.methods import EXTRAS, METHODS, POSTHOC, defined, trained_together
+from synthetic.benchmark.jobs import EXTRAS, METHODS, POSTHOC, Job, defined, trained_together
 from synthetic.benchmark.problems import NONLINEAR, TABLE
 from synthetic.benchmark.program import Training
 

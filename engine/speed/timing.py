@@ -29,7 +29,7 @@ from engine.tables.table import markdown
 from engine.training.build import make_fabric
 from engine.training.loop import Loop
 from losses import BMC, BNI, GAI, BalancedLoss, Bins, GaussianMixture, WeightedLoss
-from synthetic.benchmark.methods import METHODS, trained_together
+from synthetic.benchmark.jobs import METHODS, trained_together
 from synthetic.benchmark.problems import TABLE, Problem, make_splits
 from synthetic.benchmark.program import Runs, Training
 

@@ -46,10 +46,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ..likelihoods import Location
-from ..priors import Prior
+from ..likelihoods import Likelihood, Location
+from ..priors import Batch, Bins, Prior
 from ..robust import Laplace
-from .checks import check, check_labels
 from .curvature import curvature_of
 from .line import KINK
 from .start import BalancedBooster
@@ -82,20 +81,14 @@ class Objective:
     """
 
     def __init__(
-        self,
-        likelihood: Location,
-        prior: Prior,
-        strength: float = 1.0,
-        learning_rate: float = 0.1,
+        self, likelihood: Location, prior: Prior, strength: float = 1.0, learning_rate: float = 0.1
     ):
         check(likelihood, prior, strength, learning_rate)
         self.likelihood = copy.deepcopy(likelihood).double().requires_grad_(False)
         self.prior = copy.deepcopy(prior).double().requires_grad_(False)
         self.strength, self.learning_rate = strength, learning_rate
         self.known: Any = None  # curvature for the labels and predictions of earlier rounds
-        self.first_move: tuple[NDArray, ...] | None = (
-            None  # start, mean and longest step, (D,) each
-        )
+        self.first_move: Any = None  # start, mean and longest step, (D,) each
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None
@@ -122,12 +115,12 @@ class Objective:
             raise ValueError(f"expected a weight >= 0 for each of {len(pred)} samples")
         if weight.size and not weight.any():
             raise ValueError("all weights are zero; give at least one positive weight")
-        if not len(pred) or not np.isfinite(pred).all():
+        if not len(pred):
+            raise ValueError("expected labels and predictions, got none")
+        if not np.isfinite(pred).all():
             raise ValueError(
                 "The predictions are not finite: training diverged. Give the objective the "
                 "booster's learning rate, or use a larger sigma."
-                if len(pred)
-                else "expected labels and predictions, got none"
             )
         weight = weight.reshape(-1, 1) if weight.size else np.ones((len(pred), 1))
         labels = np.where(weight > 0, labels, labels[weight.argmax()])  # weight 0: any label
@@ -181,24 +174,20 @@ class Objective:
         """Curvature, smallest and largest label, and delta, (D,) each; all are kept while the
         labels are the same and the predictions stay in the range that they are computed for.
         """
-        low, high = labels.min(0), labels.max(0)
+        low, high = ends = np.stack([labels.min(0), labels.max(0)])
         inner = np.minimum(low, pred.min(0)), np.maximum(high, pred.max(0))
-        if self.known is not None:
-            given, outer, found = self.known
-            same = (
-                len(given[0]) == len(low) and (given[0] == low).all() and (given[1] == high).all()
-            )
-            if same and (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all():
+        if self.known is not None and np.array_equal(self.known[0], ends):
+            _, outer, found = self.known
+            if (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all():
                 return found
         scale = self.likelihood.value.expand(len(low)).numpy()
         span = inner[1] - inner[0] + scale
         outer = inner[0] - span / 4, inner[1] + span / 4
         reach = self.learning_rate * span
-        curvature = curvature_of(
-            self.likelihood, self.prior, labels, outer[0] - reach, outer[1] + reach
-        )
+        reached = outer[0] - reach, outer[1] + reach
+        curvature = curvature_of(self.likelihood, self.prior, labels, *reached)
         found = curvature, low, np.maximum(high, low + scale), span
-        self.known = (low, high), outer, found
+        self.known = ends, outer, found
         return found
 
     def _plain_slope(self, labels: NDArray, pred: NDArray) -> NDArray:
@@ -209,3 +198,48 @@ class Objective:
 
 
 objective = Objective
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def check(likelihood: Likelihood, prior: Prior, strength: Any, learning_rate: Any) -> None:
+    """Raise for settings that a booster cannot be trained with."""
+    if not isinstance(likelihood, Location):
+        raise ValueError(
+            f"A booster predicts one number per label, but {type(likelihood).__name__} needs more; "
+            "use Gaussian, Laplace or Huber, or BalancedRegressor."
+        )
+    if likelihood.learned or likelihood.attempts:
+        raise ValueError(
+            f"A booster cannot learn {likelihood.symbol}; give a number in units of the labels. "
+            "diagnose(labels, residuals) suggests one."
+        )
+    if not isinstance(prior, Prior):
+        raise ValueError(f"prior is a Prior, such as Bins.fit(labels, edges); got {prior!r}")
+    parts = [prior, *prior.modules()]
+    if any(isinstance(part, Batch) for part in parts):
+        raise ValueError(
+            "A booster has no batches; use Bins.fit(labels, edges), or Bins(labels, weights) with "
+            "a weight of one for each label."
+        )
+    if not (_is_real(strength) and strength >= 0):
+        raise ValueError(f"strength must be a number >= 0, got {strength}")
+    if not (_is_real(learning_rate) and 0 < learning_rate <= 1):
+        raise ValueError(f"learning_rate must be in (0, 1], got {learning_rate}")
+
+
+def check_labels(likelihood: Location, prior: Prior, labels: NDArray) -> None:
+    """Raise for labels (N, D) that bins do not cover: predictions would run off."""
+    if not isinstance(prior, Bins):
+        return
+    centers = np.sort(prior.centers.numpy())
+    low, high, ends = centers[0], centers[-1], (labels.min(), labels.max())
+    widest = np.diff(centers).max() if len(centers) > 1 else 0.0
+    margin = 3 * float(likelihood.value.max()) + widest
+    if ends[0] < low - margin or ends[1] > high + margin:
+        raise ValueError(
+            f"The labels, from {ends[0]:.4g} to {ends[1]:.4g}, lie outside the bins of the prior, "
+            f"from {low:.4g} to {high:.4g}; fit the prior to these labels, in their unit."
+        )

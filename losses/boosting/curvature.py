@@ -23,13 +23,14 @@ is at most delta, apart from a kink at either end of the labels.
 N: samples; D: label dimensions; K: components.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..fast.gradients import log_evidence_slopes
+from ..fast import log_evidence_slopes
 from ..likelihoods import Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
@@ -47,7 +48,10 @@ def curvature_of(
     if isinstance(prior, Bins) and prior.power == 0:
         prior = Flat()  # the evidence is constant
     if isinstance(prior, Product) and dims % len(prior.priors) == 0:
-        return Blocks(likelihood, prior, labels, low, high)
+        count = len(prior.priors)
+        ends = zip(*(np.split(a, count, -1) for a in (labels, low, high)), strict=True)
+        parts: Any = zip(split(likelihood, count), prior.priors, ends, strict=True)
+        return Blocks([curvature_of(noise, part, *given) for noise, part, given in parts])
     if dims == 1:
         return Line(likelihood, prior, float(low[0]), float(high[0]))
     return Space(likelihood, prior, labels)
@@ -94,13 +98,8 @@ class Space:
 class Blocks:
     """Independent blocks of dimensions."""
 
-    def __init__(
-        self, likelihood: Location, prior: Product, labels: NDArray, low: NDArray, high: NDArray
-    ):
-        count = len(prior.priors)
-        ends = zip(*(np.split(a, count, -1) for a in (labels, low, high)), strict=True)
-        parts: Any = zip(split(likelihood, count), prior.priors, ends, strict=True)
-        self.parts = [curvature_of(noise, part, *given) for noise, part, given in parts]
+    def __init__(self, parts: Sequence[Any]):
+        self.parts = parts
 
     def at(self, p: NDArray) -> tuple[NDArray, NDArray]:
         blocks = zip(self.parts, np.split(p, len(self.parts), 1), strict=True)
@@ -108,7 +107,5 @@ class Blocks:
         return np.hstack(first), np.hstack(rows)
 
     def bound(self, p: NDArray, reach: NDArray) -> NDArray:
-        split = [np.split(a, len(self.parts), -1) for a in (p, reach)]
-        return np.hstack(
-            [part.bound(*both) for part, *both in zip(self.parts, *split, strict=True)]
-        )
+        given = (np.split(a, len(self.parts), -1) for a in (p, reach))
+        return np.hstack([part.bound(*a) for part, *a in zip(self.parts, *given, strict=True)])

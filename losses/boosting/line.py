@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline, CubicSpline
 from scipy.special import ndtr
 
-from ..fast.gradients import log_evidence_slopes
+from ..fast import log_evidence_slopes
 from ..likelihoods import Gaussian, Location
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
@@ -50,9 +50,6 @@ class Line:
             found += slope / 2 / np.maximum(np.abs(p - end) / self.scale, KINK)
         return found
 
-    def _cell(self, p: NDArray) -> NDArray:
-        return np.clip((p - self.low) / self.cell, 0, CELLS - 1).astype(int)
-
     def _exact(self, p: NDArray) -> tuple[NDArray, NDArray]:
         if self.family is None:
             first, second = log_evidence_slopes(self.likelihood, self.prior, torch.tensor(p))
@@ -62,7 +59,8 @@ class Line:
             family = self.family
             if self.near is not None:  # only the bins that matter in the cell
                 first, width = self.near
-                place = first[self._cell(some)][:, None] + np.arange(width)
+                cell = np.clip((some - self.low) / self.cell, 0, CELLS - 1).astype(int)
+                place = first[cell][:, None] + np.arange(width)
                 family = family[0][place], family[1][place], family[2]
             shares, shifts, variance = _posterior(family, some / self.scale)
             mean = (shares * shifts).sum(1)
@@ -98,22 +96,21 @@ class Line:
         if self.family is None:  # an unknown prior
             return np.maximum(*found)[:, 0], float(np.max(found))
         middles = (shift[0][:, 0] + left + shift[1][:, 0] + right) / 2 / self.scale
-        halves: list[list[NDArray]] = [[], []]
-        outer: list[list[NDArray]] = [[], []]  # bins without weight, below and above
-        start = 0
-        for u, v in zip(self._chunks(left), self._chunks(right), strict=True):
-            middle = middles[start : start + len(u), None]
-            for side, sign, points in ((0, -1, u), (1, 1, v)):
+        halves, outer = [], []  # bins without weight, below and above
+        for sign, ends in ((-1, left), (1, right)):
+            moments, empty = [], []
+            for points, middle in zip(self._chunks(ends), self._chunks(middles), strict=True):
                 shares, shifts, variance = _posterior(self.family, points / self.scale)
-                far = sign * (shifts + points[:, None] / self.scale - middle)
-                halves[side].append((shares * _half_moment(far, variance)).sum(1))
-                outer[side].append((np.cumsum(shares[:, ::-sign], 1) < NOTHING).sum(1))
-            start += len(u)
+                far = sign * (shifts + points[:, None] / self.scale - middle[:, None])
+                moments.append((shares * _half_moment(far, variance)).sum(1))
+                empty.append((np.cumsum(shares[:, ::-sign], 1) < NOTHING).sum(1))
+            halves.append(np.concatenate(moments))
+            outer.append(np.concatenate(empty))
         if self.near is None and not self.family[2].any():
-            first, after = (np.concatenate(part) for part in outer)
+            first, after = outer
             width = int((len(self.family[0]) - after - first).max())
             self.near = np.minimum(first, len(self.family[0]) - width), width
-        return np.concatenate(halves[0]) + np.concatenate(halves[1]), float(np.max(found))
+        return halves[0] + halves[1], float(np.max(found))
 
     def _splines(self, low: float, high: float) -> tuple[Any, Any] | None:
         last = 1e-3 if self.family is None else 1e-1
@@ -121,14 +118,12 @@ class Line:
             x = np.linspace(low, high, 2 * nodes + 1)
             shift, spread = (values[:, 0] for values in self._exact(x[:, None]))
             slope = (spread - 1)[::2]  # of the shift
-            splines = (
-                CubicHermiteSpline(x[::2], shift[::2], slope),
-                CubicSpline(x[::2], spread[::2]),
-            )
-            off = np.abs(splines[0](x) - shift).max() / self.scale
-            off = max(off, np.abs(splines[1](x) - spread).max())
+            first = CubicHermiteSpline(x[::2], shift[::2], slope)
+            second = CubicSpline(x[::2], spread[::2])
+            off = np.abs(first(x) - shift).max() / self.scale
+            off = max(off, np.abs(second(x) - spread).max())
             if off < TOLERANCE:
-                return splines
+                return first, second
             if off > last / 16:  # more nodes do not help: the likelihood has kinks, or labels gaps
                 break
             last = off

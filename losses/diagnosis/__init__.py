@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..priors import Prior
-from .candidates import CANDIDATES, held_out, spread
-from .inputs import numbers
+from . import estimates
+from .estimates import RANGES, Region, numbers
 from .leverage import Leverage, leverage
-from .stretch import RANGES, Region, expected_errors, regions_of, smoothed_density, stretch_of
 
 FEWEST = 30  # labels; fewer do not show the tails
 LITTLE = 0.2  # sigmas: smaller moves make no difference
@@ -130,11 +129,11 @@ class Diagnosis:
         figure = Figure(figsize=(6, 5), layout="constrained")
         top, bottom = figure.subplots(2, sharex=True)
         top.hist(self.labels, 2 * RANGES, density=True, color="#bbbbbb", label="labels")
-        density = smoothed_density(self.prior, self.sigma / 4, grid)
+        density = estimates.smoothed_density(self.prior, self.sigma / 4, grid)
         top.plot(grid, density, color="#0072b2", label="prior")
         top.set(ylabel="density", title="Labels and their prior")
         top.legend(frameon=False)
-        bottom.plot(grid, stretch_of(self.prior, self.sigma, grid)[1], color="#d55e00")
+        bottom.plot(grid, estimates.stretch_of(self.prior, self.sigma, grid)[1], color="#d55e00")
         bottom.axhline(1, color="#999999", linewidth=0.8)
         bottom.set(xlabel="label", ylabel="stretch", ylim=(0, None))
         bottom.set_title(f"Stretch of predictions by balancing with sigma {self.sigma:.3g}")
@@ -166,9 +165,8 @@ def diagnose(
     if target is not None:
         if residuals is None:
             raise ValueError("target needs predictions: diagnose(labels, pred, target)")
-        held_out_pred, held_out_target = numbers(residuals, "pred"), numbers(target, "target")
-        found = leverage(y, held_out_pred, held_out_target)
-        residuals = held_out_target - held_out_pred
+        pred, truth = numbers(residuals, "pred"), numbers(target, "target")
+        found, residuals = leverage(y, pred, truth), truth - pred
     unit = np.abs(y).max()  # so that no square underflows
     center, scale = float(y.mean()), float((y / unit).std() * unit)
     z = (y - center) / scale  # the results do not depend on the unit
@@ -187,11 +185,11 @@ def diagnose(
             pull = float(np.cov(r, z, bias=True)[0, 1] / z.var())
     counts, edges = np.histogram(z, RANGES)
     rare = counts < counts.max() / 10
-    fits = {name: held_out(fit, z) for name, (fit, _) in CANDIDATES.items()}
-    fit, code = CANDIDATES[max(fits, key=lambda name: fits[name])]
-    shape = fit(spread(z))[1]
+    fits = {name: estimates.held_out(fit, z) for name, (fit, _) in estimates.CANDIDATES.items()}
+    fit, code = estimates.CANDIDATES[max(fits, key=lambda name: fits[name])]
+    shape = fit(estimates.spread(z))[1]
     low, high = np.quantile(y, [0.025, 0.975])
-    plain, balanced = (scale * expected_errors(z, shape, sigma, edges)).tolist()
+    plain, balanced = (scale * estimates.expected_errors(z, shape, sigma, edges)).tolist()
     return Diagnosis(
         labels=y,
         imbalance=float(counts.max() / counts[counts > 0].min()),
@@ -200,12 +198,12 @@ def diagnose(
         tail_range=float(rare.mean()),
         effective_range=(float(low), float(high)),
         fits={name: value - float(np.log(scale)) for name, value in fits.items()},
-        prior=fit(spread(y))[1],
+        prior=fit(estimates.spread(y))[1],
         prior_code=code,
         sigma=sigma * scale,
         measured=residuals is not None,
         pull=pull,
-        regions=regions_of(z, shape, sigma, center, scale),
+        regions=estimates.regions_of(z, shape, sigma, center, scale),
         rmse=tuple(plain),
         balanced_rmse=tuple(balanced),
         leverage=found,

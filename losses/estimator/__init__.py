@@ -28,19 +28,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, validation
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import (
-    _check_sample_weight,  # pyright: ignore[reportPrivateImportUsage]
-    check_is_fitted,
-    validate_data,
-)
 from torch import Tensor
 
 from ..categorical import Histogram
 from ..likelihoods import Likelihood, Location
 from ..priors import Prior
-from . import build, training
+from . import training
 from .training import Data
 
 LikelihoodName = Literal["gaussian", "laplace", "huber", "histogram"]
@@ -108,10 +103,12 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """X (N, F), y (N,) or (N, D), sample_weight (N,)."""
-        X, y = validate_data(
+        X, y = validation.validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, multi_output=True, ensure_min_samples=2
         )
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = validation._check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
         labels = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
         self._check(labels, weight)
         self.shape_ = np.shape(y)[1:]
@@ -134,8 +131,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             self.sigma_ = (
                 sigma * self.scale_ if len(sigma) > 1 else float(sigma[0] * self.scale_[0])
             )
-        plain, _ = training.trained(self, data, build.plain(self, data), seed)
-        self.loss_ = build.balanced(self, data, sigma, self.power_)
+        plain, _ = training.trained(self, data, training.plain(self, data), seed)
+        self.loss_ = training.balanced(self, data, sigma, self.power_)
         self.network_, self.n_iter_ = training.trained(self, data, self.loss_, seed, plain)
         if noise is None:  # nothing was held out
             unit = training.standard(targets, weight)[1]
@@ -207,8 +204,8 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
 
     def _raw(self, X: Any) -> Tensor:
         """(N, F) -> (N, W): the network's output."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        validation.check_is_fitted(self)
+        X = validation.validate_data(self, X, dtype=np.float64, reset=False)
         with torch.no_grad():
             return self.network_(torch.from_numpy((X - self.input_center_) / self.input_scale_))
 
@@ -234,14 +231,14 @@ class BalancedRegressor(RegressorMixin, BaseEstimator):
             return 0.5 * unit if open_sigma else sigmas[0], powers[0], None
         labels, weight = outer.labels.numpy(), outer.weight.numpy()
         even = training.range_weights(labels, weight, data.ends.numpy())
-        plain, _ = training.trained(self, inner, build.plain(self, inner), seed)
+        plain, _ = training.trained(self, inner, training.plain(self, inner), seed)
         if open_sigma:
-            error = training.errors(plain, build.plain(self, inner), outer, inner.ends) / unit
+            error = training.errors(plain, training.plain(self, inner), outer, inner.ends) / unit
             size = np.sqrt(np.average(error**2, axis=0, weights=weight).mean())
             sigmas = [size * unit * factor for factor in SIGMAS]
         found = []
         for sigma, power in product(sigmas, POWERS if open_power else powers):
-            loss = build.balanced(self, inner, sigma, power)
+            loss = training.balanced(self, inner, sigma, power)
             network, _ = training.trained(self, inner, loss, seed, plain)
             error = training.errors(network, loss, outer, inner.ends)
             noise = training.spread(loss.likelihood, error, weight)

@@ -9,21 +9,11 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn import utils
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, cross_val_predict
-from sklearn.utils import (
-    _safe_indexing,  # pyright: ignore[reportPrivateImportUsage]
-    check_array,
-    get_tags,
-    indexable,
-)
-from sklearn.utils.validation import (
-    _check_sample_weight,  # pyright: ignore[reportPrivateImportUsage]
-    check_is_fitted,
-    has_fit_parameter,
-    validate_data,
-)
+from sklearn.utils import validation
 
 from ..posthoc import Rebalancer
 from ..posthoc.labels import as_prior
@@ -64,7 +54,7 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.criterion, self.random_state = criterion, random_state
 
     def __sklearn_tags__(self):
-        tags, own = super().__sklearn_tags__(), get_tags(self._plain())
+        tags, own = super().__sklearn_tags__(), utils.get_tags(self._plain())
         tags.target_tags.multi_output = own.target_tags.multi_output
         tags.input_tags = own.input_tags
         return tags
@@ -74,19 +64,19 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """X as the regressor takes it, y (N,) or (N, D), sample_weight (N,)."""
-        validate_data(self, X, y, skip_check_array=True)
+        validation.validate_data(self, X, y, skip_check_array=True)
         given: Any = {"dtype": "float64", "input_name": "y", "estimator": self}
-        y = check_array(y, ensure_2d=False, ensure_min_samples=2, **given)
-        X, y = indexable(X, y)
+        y = utils.check_array(y, ensure_2d=False, ensure_min_samples=2, **given)
+        X, y = utils.indexable(X, y)
         weight, params, cv = np.ones(len(y)), {}, self.cv
         if sample_weight is not None:
-            weight = _check_sample_weight(
+            weight = validation._check_sample_weight(
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
             if cv is None or isinstance(cv, numbers.Integral):  # else its indices are of all rows
                 kept = np.flatnonzero(weight > 0)
-                X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
-            if has_fit_parameter(self._plain(), "sample_weight"):
+                X, y, weight = utils._safe_indexing(X, kept), y[kept], weight[kept]
+            if validation.has_fit_parameter(self._plain(), "sample_weight"):
                 params = {"sample_weight": weight}
             else:
                 name = type(self._plain()).__name__
@@ -112,9 +102,9 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any, **dials: float) -> NDArray[np.float64]:
         """Return (N,) or (N, D); dials: strength, power or sigma, instead of the fitted ones."""
-        check_is_fitted(self)
+        validation.check_is_fitted(self)
         plain = np.asarray(self.estimator_.predict(X), dtype=np.float64)
-        validate_data(self, X, reset=False, skip_check_array=True)
+        validation.validate_data(self, X, reset=False, skip_check_array=True)
         used = [r.at(**dials) for r in self.rebalancers_] if dials else self.rebalancers_
         columns = zip(used, plain.reshape(len(plain), -1).T, strict=True)
         return np.stack([r(column) for r, column in columns], -1).reshape(plain.shape)

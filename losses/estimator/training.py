@@ -1,8 +1,9 @@
-"""Data and training of the estimator.
+"""Losses, data and training of the estimator. `settings` is the estimator.
 
 N: samples; F: inputs; D: label dimensions; W: the likelihood's width.
 """
 
+import copy
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,11 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..balanced import BalancedLoss
+from ..categorical import Histogram
 from ..heteroscedastic import Heteroscedastic
-from ..likelihoods import Likelihood, Location
-from ..priors import Flat
+from ..likelihoods import Gaussian, Likelihood, Location
+from ..mixture import GaussianMixture
+from ..posthoc.inverse import NOISE
+from ..priors import Bins, Flat, Prior
 from ..robust import Huber, Laplace
 
+BINS = 40  # of the label prior and of the histogram
+COMPONENTS = 4  # of a mixture
 RANGES = 10  # equally wide ranges of labels, over which errors are averaged
 NEGLIGIBLE = 1e-6  # samples with a smaller share of the mean weight are left out
 SETTLED = 1e-5  # change of the loss in a step that ends the training; smaller to learn a scale
@@ -38,17 +44,77 @@ class Data(NamedTuple):
         return Data(*(values[rows] for values in self))
 
 
+def plain(settings: Any, data: Data) -> BalancedLoss:
+    """Loss of the first training: least squares, or the plain histogram."""
+    if settings.likelihood == "histogram" or isinstance(settings.likelihood, Likelihood):
+        likelihood = _likelihood(settings, data, None)
+        if not isinstance(likelihood, Location):
+            return BalancedLoss(likelihood, Flat())
+    return BalancedLoss(Gaussian(), Flat()).double()
+
+
+def balanced(settings: Any, data: Data, sigma: Any, power: float) -> BalancedLoss:
+    """sigma: (D,) in units of data; None: the likelihood's."""
+    likelihood = _likelihood(settings, data, sigma)
+    return BalancedLoss(likelihood, _prior(settings, data, likelihood, power)).double()
+
+
+def _likelihood(settings: Any, data: Data, sigma: Any) -> Likelihood:
+    if isinstance(settings.likelihood, Likelihood):
+        return copy.deepcopy(settings.likelihood).double()
+    if settings.likelihood == "histogram":
+        ends = _edges(data, BINS)
+        return Histogram(ends, float(ends[1] - ends[0] if sigma is None else sigma[0]))
+    scale = torch.tensor(sigma, dtype=torch.float64)
+    scale, floor = scale[0] if (scale == scale[0]).all() else scale, float(scale.min()) / 2
+    kind: Any = NOISE[settings.likelihood]
+    return kind(scale, floor=floor)
+
+
+def _prior(settings: Any, data: Data, likelihood: Likelihood, power: float) -> Prior:
+    if isinstance(settings.prior, Prior):
+        return copy.deepcopy(settings.prior).double()
+    _, labels, weight = data
+    if settings.prior == "flat":
+        return Flat()
+    if settings.prior == "mixture" or (settings.prior == "auto" and labels.shape[1] > 1):
+        components = min(COMPONENTS, len(labels))
+        even = bool((weight == weight[0]).all())
+        return GaussianMixture.fit(
+            labels.numpy(), components, sample_weight=None if even else weight.numpy()
+        )
+    if labels.shape[1] > 1:
+        raise ValueError(
+            f"Bins are one-dimensional, the labels have {labels.shape[1]} dimensions; "
+            "use prior='mixture'."
+        )
+    if isinstance(likelihood, Histogram):  # as soft as its targets: no bin is empty
+        centers = (likelihood.edges[1:] + likelihood.edges[:-1]).double() / 2
+        return Bins(centers, weight @ likelihood.soft_target(labels), power)
+    # so fine that the noise of neighbouring centers overlaps; a learned scale stays above the bins
+    location = isinstance(likelihood, Location)
+    scale = float(likelihood.value.detach().min()) if location else float(labels.std()) / 4
+    reach = float(labels.max() - labels.min()) / scale
+    least = 10 * BINS if likelihood.learned else BINS
+    ends = _edges(data, int(np.clip(2 * reach, least, 10 * BINS)))
+    counts, _ = np.histogram(labels[:, 0].numpy(), ends.numpy(), weights=weight.numpy())
+    widths = ends.diff() if likelihood.learned else None
+    return Bins((ends[1:] + ends[:-1]) / 2, torch.from_numpy(counts), power, widths)
+
+
+def _edges(data: Data, bins: int) -> Tensor:
+    low, high = data.ends[:, 0].tolist()
+    return torch.linspace(low, high, bins + 1, dtype=torch.float64)
+
+
 class Affine(nn.Module):
     """Convert outputs (N, W) to the labels' unit; outputs beyond the first D stay."""
 
-    center: Tensor
-    scale: Tensor
-
     def __init__(self, center: NDArray, scale: NDArray, width: int):
         super().__init__()
-        rest = width - len(center)
-        self.register_buffer("center", torch.from_numpy(np.pad(center, (0, rest))))
-        self.register_buffer("scale", torch.from_numpy(np.pad(scale, (0, rest), constant_values=1)))
+        rest = 0, width - len(center)
+        self.center = nn.Buffer(torch.from_numpy(np.pad(center, rest)))
+        self.scale = nn.Buffer(torch.from_numpy(np.pad(scale, rest, constant_values=1)))
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.scale + self.center

@@ -44,11 +44,7 @@ class DistLoss(Regularizer):
     uses_features = False
 
     def __init__(
-        self,
-        weight: float = 1.0,
-        bandwidth: float = 0.5,
-        strength: float = 0.1,
-        limit: int = 1024,
+        self, weight: float = 1.0, bandwidth: float = 0.5, strength: float = 0.1, limit: int = 1024
     ):
         super().__init__(weight, limit)
         self.bandwidth, self.strength = bandwidth, strength

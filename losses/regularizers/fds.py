@@ -9,8 +9,7 @@ and in the next epoch every feature is moved from its bin's statistics to the sm
 
     z~ = sqrt(v~_b / v_b) (z - m_b) + m~_b.
 
-The kernel is that of the released code, an impulse filtered within its own window; at the ends the
-bins are mirrored.
+The kernel is the Gaussian one of LDS, with sum one; at the ends the bins are mirrored.
 
 Deviation: DIR computes the statistics in a second pass over the training set. Here they are summed
 up during the epoch, which costs nothing and sees the same images. They are used in the next epoch,
@@ -19,13 +18,12 @@ in DIR's code one epoch later.
 N: images; F: feature width; B: label bins.
 """
 
-import numpy as np
 import torch
-from scipy.ndimage import gaussian_filter1d
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ..batches import has_ranks
+from ..reweight import lds_kernel
 
 
 class FDS(nn.Module):
@@ -67,8 +65,7 @@ class FDS(nn.Module):
             raise ValueError(f"FDS needs more than {kernel_size // 2} bins, got {bins}")
         self.low, self.step, self.clip = low, step, (clip[0], clip[1])
         self.momentum, self.first_epoch = momentum, first_epoch
-        impulse = np.arange(kernel_size) == kernel_size // 2
-        kernel = torch.from_numpy(gaussian_filter1d(impulse.astype(np.float32), kernel_sigma))
+        kernel = torch.from_numpy(lds_kernel("gaussian", kernel_size, kernel_sigma)).float()
         zeros, ones = torch.zeros(bins, width), torch.ones(bins, width)
         self.kernel = nn.Buffer(kernel / kernel.sum(), persistent=False)
         self.epoch = nn.Buffer(torch.zeros((), dtype=torch.long))

@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_gather
-from torch.nn import functional
 
-from ..batches import check_samples, gather, has_ranks
+from ..batches import check_samples, gather
 
 
 class Regularizer(nn.Module):
@@ -51,7 +49,7 @@ class Regularizer(nn.Module):
                 some = torch.randperm(len(target), device=target.device)[: self.limit]
                 features, pred, target = features[some], pred[some], target[some]
             if self.training:
-                features, pred, target = join(features), join(pred), gather(target)
+                features, pred, target = (gather(x) for x in (features, pred, target))
             return self.weight * self.term(features, pred, target)
 
     def term(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
@@ -70,15 +68,6 @@ class Regularizer(nn.Module):
     def extra_repr(self) -> str:
         plain = {k: v for k, v in vars(self).items() if isinstance(v, float | int | str)}
         return ", ".join(f"{k}={v}" for k, v in plain.items() if k != "training")
-
-
-def join(local: Tensor) -> Tensor:
-    """(n, F) of every rank -> (sum of n, F) in rank order, with gradient; n may differ."""
-    if not has_ranks():
-        return local
-    sizes = gather(torch.tensor([[len(local)]], device=local.device))[:, 0].tolist()
-    shards = all_gather(functional.pad(local, (0, 0, 0, max(sizes) - len(local))))
-    return torch.cat([shard[:n] for shard, n in zip(shards, sizes, strict=True)])
 
 
 def label_distance(target: Tensor) -> Tensor:

@@ -1,28 +1,112 @@
-"""One method on one family of columns with all seeds: a unit of work whose result is one file.
+"""Rows of the synthetic table, and jobs: a row on one family of columns with all seeds.
 
-The file's name contains a hash of all settings that the numbers depend on, so an interrupted
-benchmark resumes with the jobs that are missing.
+METHODS are the paper's rows, by the loss of a problem. EXTRAS are BNI, and Theorem 1 with a Laplace
+likelihood (the paper's future work) and each prior. POSTHOC is Vanilla, balanced after training
+(Job.rebalanced).
+
+The result of a job is one file. Its name contains a hash of all settings that the numbers depend
+on, so an interrupted benchmark resumes with the jobs that are missing.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from datasets.io.arrays import read_npz
 from datasets.io.files import atomic_write
-from losses import Rebalancer
-from synthetic.benchmark.methods import EXTRAS, METHODS, TRUE_NOISE, WARM, mixture, takes_batch
+from losses import (
+    BMC,
+    BNI,
+    GAI,
+    BalancedLoss,
+    Batch,
+    Bins,
+    Flat,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    Rebalancer,
+    WeightedLoss,
+)
 from synthetic.benchmark.problems import Problem, make_splits
 from synthetic.benchmark.program import Runs, State, Training
 
+SAMPLES = 10_000  # of the true p_train, to which priors are fitted
+COMPONENTS = {"normal": 1, "exponential": 64, "mvn": 1, "nonlinear": 1}
+TRUE_NOISE, FIRST_GUESS = 1.0, 1.5
 VERSION = 3  # of the training program; increase it with every change that moves numbers
+
+
+@cache
+def mixture(problem: Problem) -> GaussianMixture:
+    """Return the label prior of GAI."""
+    return GaussianMixture.fit(_labels(problem), COMPONENTS[problem.family], seed=0)
+
+
+@cache
+def bins(problem: Problem) -> Bins:
+    """Return the label prior of BNI: 100 bins over the range."""
+    low, high = problem.range
+    edges = torch.linspace(low, high, 101, dtype=torch.float64)
+    counts = torch.histogram(_labels(problem)[:, 0].double(), edges).hist
+    return Bins((edges[1:] + edges[:-1]) / 2, counts + 1e-9)  # no bin is dropped, so priors stack
+
+
+def _labels(problem: Problem) -> torch.Tensor:
+    return problem.sample(SAMPLES, torch.Generator().manual_seed(0))
+
+
+METHODS: dict[str, Callable[[Problem], nn.Module]] = {
+    "Vanilla": lambda p: BalancedLoss(Gaussian(), Flat()),
+    "Reweight": lambda p: WeightedLoss("mse", normalise=True),
+    "GAI (true noise)": lambda p: GAI(mixture(p), TRUE_NOISE),
+    "BMC (true noise)": lambda p: BMC(TRUE_NOISE),
+    "GAI": lambda p: GAI(mixture(p), FIRST_GUESS, learn_sigma=True),
+    "BMC": lambda p: BMC(FIRST_GUESS, learn_sigma=True),
+}
+EXTRAS: dict[str, Callable[[Problem], nn.Module]] = {
+    "BNI (true noise)": lambda p: BNI(bins(p), TRUE_NOISE),
+    "BNI": lambda p: BNI(bins(p), FIRST_GUESS, learn_sigma=True),
+    "Balanced L1 (mixture)": lambda p: BalancedLoss(Laplace(FIRST_GUESS, True), mixture(p)),
+    "Balanced L1 (batch)": lambda p: BalancedLoss(Laplace(FIRST_GUESS, True), Batch()),
+    "Balanced L1 (bins)": lambda p: BalancedLoss(Laplace(FIRST_GUESS, True), bins(p)),
+}
+# Far outside the labels the two terms of a Laplace likelihood cancel, and so does the gradient. So
+# these rows start from the least-squares line.
+WARM = ("Balanced L1 (mixture)", "Balanced L1 (batch)", "Balanced L1 (bins)")
+POSTHOC = "Vanilla + post-hoc"
+RUNS_IN_CACHE = 15  # with a batch prior
+
+
+def defined(method: str, problem: Problem) -> bool:
+    """Whether the table has this cell. The extras are for one-dimensional labels; the mixture with
+    64 normal-Laplace densities would take longer than all other rows."""
+    if method == "Balanced L1 (mixture)":
+        return problem.family == "normal"
+    return problem.dims == 1 or method in METHODS
+
+
+def takes_batch(method: str) -> bool:
+    """Whether the method's prior is the batch: B x B numbers per run."""
+    return "BMC" in method or "batch" in method
+
+
+def trained_together(
+    method: str, problems: Sequence[Problem], seeds: int
+) -> list[tuple[Problem, ...]]:
+    """Group the columns into programs. The tensors of a batch prior are large: only RUNS_IN_CACHE
+    runs fit the processor's cache."""
+    most = max(1, RUNS_IN_CACHE // seeds) if takes_batch(method) else len(problems)
+    return [tuple(problems[i : i + most]) for i in range(0, len(problems), most)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from losses import diagnose, leverage
-from losses.diagnosis.candidates import _mixture, held_out
+from losses.diagnosis.estimates import _mixture, held_out
 
 RNG = np.random.default_rng(0)
 NORMAL = 5 + 0.5 * RNG.normal(size=4000)

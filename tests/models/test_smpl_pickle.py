@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_matrix
 
-from models.smpl_pickle import read_pickle
+from models.smpl import read_pickle
 from synthetic.mini.body import smpl_arrays
 from tests.datasets.io.test_pickles import Program
 

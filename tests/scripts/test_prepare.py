@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from datasets.ages import AgeDataset, read_csv
-from datasets.io.nyud2_mat import MatFrames
+from datasets.io.nyud2_frames import MatFrames
 from datasets.nyud2 import DepthDataset
 from engine.benchmarks.prepare import ages, depth, generate
 from engine.runs.run import composed

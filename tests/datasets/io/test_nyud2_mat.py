@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from datasets.io.nyud2_mat import MatFrames
+from datasets.io.nyud2_frames import MatFrames
 from tests.datasets.test_nyud2 import write_mat
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from datasets.io.arrays import read_npz
-from datasets.io.pickles import Reader, value_of
+from datasets.io.arrays import Reader, read_npz, value_of
 
 NAMES = ["images/a b.jpg", "b/\u00e9.png", "", "c"]
 

@@ -108,13 +108,13 @@ CALLS = [  # the call, the message
     (call(Gaussian(), Classes([1.0, 2.0])), "Class frequencies do not apply to a Gaussian likel"),
     (
         call(Categorical(3), Flat(), 1, 2),
-        r"Categorical expects pred \(N, 3\) and target \(N, 1\), got \(4, 2\)",
+        r"Categorical expects pred \(N, 3\) and target \(N, 1\), got pred \(4, 2\)",
     ),
     (call(Histogram([0.0, 1, 2]), Flat(), 1, 3), r"Histogram expects pred \(N, 2\)"),
     (call(Categorical(3), Flat(), 2, 3), "one-dimensional labels, got 2 dimensions"),
     (call(Heteroscedastic(Gaussian()), Flat(), 2), r"Heteroscedastic expects pred \(N, 4\)"),
     (call(Categorical(3), Classes([1.0, 1.0]), 1, 3), "Expected 3 class weights, got 2"),
-    (lambda: BMC()(zeros(2, 3, 4), zeros(2, 3, 4)), r"one shape \(N, D\), got pred \(2, 3, 4\)"),
+    (lambda: BMC()(zeros(2, 3, 4), zeros(2, 3, 4)), r"target \(N, 4\), got pred \(2, 3, 4\)"),
     *(
         (call(kind(), BINS, 2), "Bins are one-dimensional, the labels have 2 dimensions; use a Gau")
         for kind in LOCATIONS

@@ -17,7 +17,7 @@ from losses import (
     Histogram,
     Rebalancer,
 )
-from losses.fast.gradients import log_evidence_slopes
+from losses.fast import log_evidence_slopes
 from losses.posthoc.inverse import noise, plain
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from losses import WeightedLoss
-from synthetic.benchmark.methods import EXTRAS, METHODS, defined
+from synthetic.benchmark.jobs import EXTRAS, METHODS, defined
 from synthetic.benchmark.problems import TABLE, make_splits
 from synthetic.benchmark.program import Runs, State, Training
 
