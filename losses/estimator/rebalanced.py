@@ -26,6 +26,7 @@ from sklearn.utils.validation import (
 )
 
 from ..posthoc import Rebalancer
+from ..posthoc.fitting import significant
 from ..posthoc.labels import as_prior
 
 
@@ -84,7 +85,7 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
             if cv is None or isinstance(cv, numbers.Integral):  # else its indices are of all rows
-                kept = np.flatnonzero(weight > 0)
+                kept = significant(weight)
                 X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
             if has_fit_parameter(self._plain(), "sample_weight"):
                 params = {"sample_weight": weight}

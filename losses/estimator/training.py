@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from ..balanced import BalancedLoss
 from ..heteroscedastic import Heteroscedastic
 from ..likelihoods import Likelihood, Location
+from ..posthoc.fitting import significant
 from ..priors import Flat
 from ..robust import Huber, Laplace
 
 RANGES = 10  # equally wide ranges of labels, over which errors are averaged
-NEGLIGIBLE = 1e-6  # samples with a smaller share of the mean weight are left out
 SETTLED = 1e-5  # change of the loss in a step that ends the training; smaller to learn a scale
 
 
@@ -144,7 +144,7 @@ def distinct(X: NDArray, labels: NDArray, weight: NDArray) -> tuple[NDArray, NDA
     """
     rows, place = np.unique(np.hstack([X, labels]), axis=0, return_inverse=True)
     total = np.bincount(place.ravel(), weights=weight)
-    kept = total > NEGLIGIBLE * total[total > 0].mean()
+    kept = significant(total)
     rows, total = rows[kept], total[kept]
     return rows[:, : X.shape[1]].copy(), rows[:, X.shape[1] :].copy(), total
 
