@@ -70,8 +70,8 @@ class Heteroscedastic(Likelihood):
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         mean, scale = self.mean_and_scale(self.held(pred, atoms.amin(0), atoms.amax(0)))
         r = (mean[:, None] - atoms) / scale[:, None]  # (N, K, D)
-        evidence = torch.logsumexp(log_weights - self.shape.energy(r).sum(-1), -1).to(pred.dtype)
-        return evidence - (scale.log() + self.shape.log_z).sum(-1)
+        evidence = torch.logsumexp(log_weights - self.shape.energy(r).sum(-1), -1)
+        return (evidence - (scale.log() + self.shape.log_z).sum(-1)).to(pred.dtype)
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """log sum_k w_k N(mean; mu_k, Sigma_k + scale^2), in one dimension."""

@@ -60,7 +60,8 @@ def leverage(labels: ArrayLike, pred: ArrayLike, target: ArrayLike) -> Leverage:
 
     labels: (L,) or (L, D) of the training set. pred, target: (N,) or (N, D), held out.
     """
-    labels, pred, target = (as_array(values) for values in (labels, pred, target))
+    given = (as_array(values) for values in (labels, pred, target))
+    labels, pred, target = (a[:, 0] if a.shape[1:] == (1,) else a for a in given)
     if not all(np.isfinite(values).all() for values in (labels, pred, target)):
         raise ValueError("expected finite labels, predictions and targets; some are NaN")
     if pred.shape != target.shape or len(pred) < FEWEST:

@@ -16,6 +16,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.utils import validation
 
 from ..posthoc import Rebalancer
+from ..posthoc.fitting import significant
 from ..posthoc.labels import as_prior
 
 
@@ -74,7 +75,7 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
             if cv is None or isinstance(cv, numbers.Integral):  # else its indices are of all rows
-                kept = np.flatnonzero(weight > 0)
+                kept = significant(weight)
                 X, y, weight = utils._safe_indexing(X, kept), y[kept], weight[kept]
             if validation.has_fit_parameter(self._plain(), "sample_weight"):
                 params = {"sample_weight": weight}

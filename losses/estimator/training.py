@@ -17,6 +17,7 @@ from ..categorical import Histogram
 from ..heteroscedastic import Heteroscedastic
 from ..likelihoods import Gaussian, Likelihood, Location
 from ..mixture import GaussianMixture
+from ..posthoc.fitting import significant
 from ..posthoc.inverse import NOISE
 from ..priors import Bins, Flat, Prior
 from ..robust import Huber, Laplace
@@ -24,7 +25,6 @@ from ..robust import Huber, Laplace
 BINS = 40  # of the label prior and of the histogram
 COMPONENTS = 4  # of a mixture
 RANGES = 10  # equally wide ranges of labels, over which errors are averaged
-NEGLIGIBLE = 1e-6  # samples with a smaller share of the mean weight are left out
 SETTLED = 1e-5  # change of the loss in a step that ends the training; smaller to learn a scale
 
 
@@ -210,7 +210,7 @@ def distinct(X: NDArray, labels: NDArray, weight: NDArray) -> tuple[NDArray, NDA
     """
     rows, place = np.unique(np.hstack([X, labels]), axis=0, return_inverse=True)
     total = np.bincount(place.ravel(), weights=weight)
-    kept = total > NEGLIGIBLE * total[total > 0].mean()
+    kept = significant(total)
     rows, total = rows[kept], total[kept]
     return rows[:, : X.shape[1]].copy(), rows[:, X.shape[1] :].copy(), total
 

@@ -36,7 +36,13 @@ COARSE = 256  # nodes of the curve while sigma is chosen
 SIGMAS = np.geomspace(0.02, 5, 25)  # tried, in standard deviations of the labels
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # tried: of the isotonic curve in a blend
 FOLDS = 5
+NEGLIGIBLE = 1e-6  # samples with a smaller share of the mean weight are left out
 MOST_SAMPLES, MOST_ROWS = 20_000, 1000  # held-out samples that are used, of D = 1 and of D > 1
+
+
+def significant(weight: NDArray) -> NDArray:
+    """(N,) weights -> indices of all but negligible ones: outliers may have a tiny weight."""
+    return np.flatnonzero(weight > NEGLIGIBLE * weight[weight > 0].mean())
 
 
 def ranges(labels: NDArray) -> NDArray:
@@ -88,7 +94,8 @@ def choose_sigma(r: "Rebalancer", pred: NDArray, target: NDArray, weight: NDArra
     y, metric = torch.from_numpy(target), r.criterion != "nll"
     one = target.shape[1] == 1
     own = Bins(*atoms_of(target[:, 0], weight))
-    scale = float(np.sqrt(np.average((target - target.mean(0)) ** 2, 0, weight).mean()))
+    center = np.average(target, 0, weight)
+    scale = float(np.sqrt(np.average((target - center) ** 2, 0, weight).mean()))
 
     def balanced(m: NDArray) -> float:
         columns = zip(m.T, target.T, strict=True)

@@ -149,8 +149,8 @@ def tempered(prior: Any, power: float) -> Prior:
 def cells(mixture: GaussianMixture, power: float = 1.0) -> tuple[Tensor, Tensor]:
     """(K,) nodes that resolve every component of a mixture, and p^power times the cells' widths."""
     means, deviations = mixture.means.double().T, mixture.covariances[:, 0].double().sqrt().T
-    reach = math.ceil(80 / math.sqrt(power))  # in tenths of a standard deviation
-    offsets = torch.arange(-reach, reach + 1, dtype=torch.float64, device=means.device) / 10
+    reach = math.ceil(320 / math.sqrt(power))  # in fortieths of a standard deviation
+    offsets = torch.arange(-reach, reach + 1, dtype=torch.float64, device=means.device) / 40
     nodes = (means + offsets[:, None] * deviations).unique()
     mass = (power * mixture.log_prob(nodes[:, None])).exp()
     return nodes, mass * torch.gradient(nodes)[0]

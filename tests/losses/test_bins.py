@@ -11,6 +11,7 @@ from losses import (
     Flat,
     Gaussian,
     GaussianMixture,
+    Heteroscedastic,
     Histogram,
     Huber,
     Laplace,
@@ -49,6 +50,22 @@ def test_centers_and_means_keep_their_digits(convert):
     prior = GaussianMixture(torch.ones(100), means, torch.ones(100, 1, 1))
     assert len(prior.means.unique()) == 100
     assert Histogram(convert(labels)).edges.diff().min() == 1
+
+
+@pytest.mark.parametrize("shape", [Gaussian, Laplace, Huber])
+@pytest.mark.parametrize("own", [Heteroscedastic, lambda shape: shape], ids=["own", "one"])
+def test_centers_in_float64_with_weights_in_float32(shape, own):
+    """Labels at 2^24, on which float32 is exact only for even numbers."""
+    far, loss = 2.0**24, []
+    for at, dtype in ((far, torch.float32), (0.0, D64)):
+        prior = Bins(at + np.array([0.0, 1.0, 5.0]), [1.0, 2.0, 1.0])
+        target = torch.tensor([[0.0], [2.0], [4.0]], dtype=dtype) + at
+        likelihood = own(shape(2.0))
+        pred = torch.cat([target + 2.0, 0 * target], 1)[:, : likelihood.width(1)]
+        weight = torch.tensor([1.0, 2.0, 0.0])
+        loss.append(BalancedLoss(likelihood, prior)(pred, target, weight))
+    assert loss[0].dtype == torch.float32
+    assert loss[0].item() == pytest.approx(loss[1].item(), rel=1e-5)
 
 
 def test_fractional_sample_weights():

@@ -153,6 +153,8 @@ def test_leverage_of_whole_numbers_lists_and_tensors():
     assert expected.gain > 0.9  # a stretch by five
     for given in (lambda a: a.astype(int), np.ndarray.tolist, torch.from_numpy):
         assert leverage(*(given(a) for a in (y, pred, y))) == expected
+    column, x = y[:, :1], y[:, 0] + rng.normal(0, 20, 200)
+    assert leverage(column, x[:, None], column) == leverage(y[:, 0], x, y[:, 0])
     with pytest.raises(ValueError, match="some are NaN"):
         leverage(y, np.full_like(y, np.nan), y)
 
