@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .batches import LearnedScale, check_samples, samples
+from .categorical import check_pair
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Flat, Prior
@@ -68,8 +69,8 @@ class BalancedLoss(nn.Module):
             raise ValueError("full_nll needs log p_train(y): use another prior than Flat.")
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}.')
-        if likelihood.learned:
-            likelihood.floor = max(likelihood.floor, prior.least_scale)
+        check_pair(likelihood, prior)
+        likelihood.floor = max(likelihood.floor, likelihood.learned * prior.least_scale)
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll, self.reduction = strength, full_nll, reduction
         self.learned_scale = LearnedScale(self)
@@ -124,16 +125,15 @@ class BalancedLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """For example: Gaussian, Batch, sigma=1.0, learned=True, queue=1024, reduction=mean."""
-        likelihood, prior = self.likelihood, self.prior
-        shown: dict[str, Any] = {}
+        likelihood, prior, shown = self.likelihood, self.prior, dict[str, Any]()
         if isinstance(likelihood, Location):
             scale = "auto" if likelihood.attempts else likelihood.value.tolist()
             shown = {likelihood.symbol: scale, "learned": likelihood.learned}
         settings = {"K": len(getattr(prior, "weights", ())) or None} | vars(prior) | vars(self)
         names = ("queue", "max_atoms", "K", "power", "strength", "full_nll", "reduction")
         shown |= {name: settings[name] for name in names if settings.get(name) is not None}
-        kinds = [type(likelihood).__name__, type(prior).__name__]
-        return ", ".join([*kinds, *(f"{name}={value}" for name, value in shown.items())])
+        kinds = f"{type(likelihood).__name__}, {type(prior).__name__}"
+        return ", ".join([kinds, *(f"{name}={value}" for name, value in shown.items())])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"

@@ -23,6 +23,7 @@ from losses import (
     Histogram,
     Huber,
     Laplace,
+    Product,
     WeightedLoss,
     balanced_mse,
 )
@@ -30,6 +31,7 @@ from losses.reweight import bin_weights, histogram, lds_kernel
 from tests.losses.pairs import mixture
 
 BINS = Bins([0.0, 1.0], [1.0, 1.0])
+COARSE = Bins.fit([0.1, 1.9], [0.0, 2.0, 4.0])
 LINE, PLANE = mixture(1, torch.float32), mixture(2, torch.float32)
 ONE = [1.0], [[0.0]], [[[1.0]]]  # a mixture
 LOCATIONS = (Gaussian, Laplace, Huber)
@@ -58,6 +60,18 @@ BUILT = [  # what is built, the message
     (lambda: Batch(queue=1.5), "got 1.5 and None"),
     (lambda: Batch(max_atoms=1), "max_atoms >= 2"),
     (lambda: BalancedLoss(Gaussian(), Flat(), full_nll=True), "use another prior than Flat"),
+    *(
+        (lambda pair=pair: BalancedLoss(*pair), message)
+        for *pair, message in (
+            (Huber(), LINE, "no closed form for a Huber likelihood; use Bins or Batch"),
+            (Huber(), Product([LINE, LINE]), "no closed form for a Huber"),
+            (Histogram([0.0, 1, 2]), LINE, "no closed form for a Histogram"),
+            (Categorical(3), BINS, "Categorical cannot be averaged over label values"),
+            (Categorical(3), Batch(), "Categorical cannot be averaged over label values"),
+            (Gaussian(), Classes([1.0, 2.0]), "Class frequencies do not apply to a Gaussian likel"),
+            (Histogram([0.0, 1, 2]), COARSE, "fit Bins with the edges of the Histogram"),
+        )
+    ),
     (lambda: Classes([1.0, 0.0]), "A class without training samples has no prior"),
     (lambda: GaussianMixture(*ONE[:2], [[[1.0]]] * 2), r"got +\(1,\), \(1, 1\), \(2, 1, 1\)"),
     (lambda: GaussianMixture(*ONE[:2], [[[-1.0]]]), "definite; its smallest eigenvalue is -1"),
@@ -102,10 +116,7 @@ CALLS = [  # the call, the message
         )
         for kind in (Gaussian, Laplace)
     ),
-    (call(Huber(), LINE), "no closed form for a Huber likelihood; use Bins or Batch"),
     (call(Laplace(), PLANE, 2), "a Laplace likelihood only in one dimension, got 2; use Batch"),
-    (call(Categorical(3), BINS, 1, 3), "Categorical cannot be averaged over label values"),
-    (call(Gaussian(), Classes([1.0, 2.0])), "Class frequencies do not apply to a Gaussian likel"),
     (
         call(Categorical(3), Flat(), 1, 2),
         r"Categorical expects pred \(N, 3\) and target \(N, 1\), got \(4, 2\)",
