@@ -141,6 +141,8 @@ def _write(path: Path, data: bytes) -> None:
 
 def body_models(cfg: DictConfig) -> None:
     """Convert SMPL's official pickles to npz; nothing in them is executed."""
+    if not any(cfg.files.values()):
+        raise ValueError("Give SMPL's pickles: files.neutral=..., files.male=..., files.female=...")
     for gender, source in cfg.files.items():
         if source is not None:
             arrays = read_pickle(Path(source))
