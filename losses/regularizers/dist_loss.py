@@ -50,7 +50,7 @@ class DistLoss(Regularizer):
         strength: float = 0.1,
         limit: int = 1024,
     ):
-        super().__init__(weight, limit)
+        super().__init__(weight, limit, bandwidth=bandwidth, strength=strength)
         self.bandwidth, self.strength = bandwidth, strength
         self.cdf = nn.Buffer(torch.zeros(0, GRID))  # (D, GRID)
         self.values = nn.Buffer(torch.zeros(0, GRID))

@@ -175,9 +175,21 @@ def test_properties(name: str):
         if made.requires_grad and method.uses_features:
             slope = torch.autograd.grad(made, features, allow_unused=True)[0]
             assert slope is None or slope.isfinite().all()
-    for bad in ((z[:5], pred, y), (z, pred, y[:, 0]), (z, pred, y * math.nan)):
-        with pytest.raises(ValueError, match=r"Expected|finite"):
+    for bad in ((z[:5], pred, y), (z, pred, y[:, 0]), (z, pred, y * math.nan), ([0.0], pred, y)):
+        with pytest.raises((ValueError, TypeError), match=r"Expected|finite"):
             method(*bad)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
+def test_settings_must_be_positive(value: float):
+    names = {RankSim: ["interpolation"], DistLoss: ["bandwidth", "strength"]}
+    names |= {ConR: ["temperature"], RnC: ["temperature"], SRL: ["temperature", "points", "step"]}
+    for kind, settings in names.items():
+        for name in settings:
+            with pytest.raises(ValueError, match=f"{name} must be a positive number, got {value}"):
+                kind(**{name: value})
+    with pytest.raises(ValueError, match="weight >= 0"):
+        RnC(weight=math.nan)
 
 
 @pytest.mark.parametrize("method", [RankSim(), RnC()])
