@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .batches import LearnedScale, check_samples, samples
+from .batches import LearnedScale, check_samples, check_tensors, samples
 from .categorical import check_pair
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
@@ -70,7 +70,8 @@ class BalancedLoss(nn.Module):
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}.')
         check_pair(likelihood, prior)
-        likelihood.floor = max(likelihood.floor, likelihood.learned * prior.least_scale)
+        if likelihood.learned:
+            likelihood.floor = max(likelihood.floor, prior.least_scale)
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll, self.reduction = strength, full_nll, reduction
         self.learned_scale = LearnedScale(self)
@@ -92,9 +93,7 @@ class BalancedLoss(nn.Module):
         return balance - log_p if self.strength == 1 else self.strength * balance - log_p
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        if not (isinstance(pred, Tensor) and isinstance(target, Tensor)):
-            kinds = f"{type(pred).__name__} and {type(target).__name__}"
-            raise TypeError(f"Expected tensors, got {kinds}; use torch.as_tensor(...).")
+        check_tensors(pred, target)
         likelihood: Any = self.likelihood
         with torch.autocast(pred.device.type, enabled=False):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
@@ -125,15 +124,16 @@ class BalancedLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """For example: Gaussian, Batch, sigma=1.0, learned=True, queue=1024, reduction=mean."""
-        likelihood, prior, shown = self.likelihood, self.prior, dict[str, Any]()
+        likelihood, prior = self.likelihood, self.prior
+        shown: dict[str, Any] = {}
         if isinstance(likelihood, Location):
             scale = "auto" if likelihood.attempts else likelihood.value.tolist()
             shown = {likelihood.symbol: scale, "learned": likelihood.learned}
         settings = {"K": len(getattr(prior, "weights", ())) or None} | vars(prior) | vars(self)
         names = ("queue", "max_atoms", "K", "power", "strength", "full_nll", "reduction")
         shown |= {name: settings[name] for name in names if settings.get(name) is not None}
-        kinds = f"{type(likelihood).__name__}, {type(prior).__name__}"
-        return ", ".join([kinds, *(f"{name}={value}" for name, value in shown.items())])
+        kinds = [type(likelihood).__name__, type(prior).__name__]
+        return ", ".join([*kinds, *(f"{name}={value}" for name, value in shown.items())])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"

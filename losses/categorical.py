@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from .batches import even, normalised, numbers, one_dimension, outputs_and_labels
+from .batches import even, is_readable, normalised, numbers, one_dimension, outputs_and_labels
 from .likelihoods import Likelihood
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Prior
@@ -45,6 +45,11 @@ class Categorical(Likelihood):
     as_rows = outputs_and_labels
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        if is_readable(target):
+            bad = (target < 0) | (target >= self.classes) | (target % 1 != 0)
+            if bad.any():
+                got = f"0 to {self.classes - 1}, got {target[bad][0].item():g}"
+                raise ValueError(f"Expected classes as whole numbers from {got}.")
         return functional.log_softmax(pred, -1).gather(-1, target.long())[..., 0]
 
     def decode(self, pred: Tensor) -> Tensor:

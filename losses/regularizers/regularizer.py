@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.nn.functional import all_gather
 from torch.nn import functional
 
-from ..batches import check_samples, gather, has_ranks
+from ..batches import check_samples, check_tensors, gather, has_ranks
 
 
 class Regularizer(nn.Module):
@@ -43,8 +43,7 @@ class Regularizer(nn.Module):
 
     def forward(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
         """(N, F), (N, D), (N, D) -> scalar."""
-        if not all(isinstance(x, Tensor) for x in (features, pred, target)):
-            raise TypeError("Expected tensors; use torch.as_tensor(...).")
+        check_tensors(features, pred, target)
         shapes = [tuple(x.shape) for x in (features, pred, target)]
         if {len(shape) for shape in shapes} != {2} or len({n for n, _ in shapes}) > 1:
             expected = "features (N, F), pred (N, D) and target (N, D)"

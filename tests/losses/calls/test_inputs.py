@@ -121,6 +121,13 @@ CALLS = [  # the call, the message
         call(Categorical(3), Flat(), 1, 2),
         r"Categorical expects pred \(N, 3\) and target \(N, 1\), got \(4, 2\)",
     ),
+    *(
+        (
+            lambda bad=bad: BalancedLoss(Categorical(3), Flat())(zeros(1, 3), torch.tensor([bad])),
+            f"Expected classes as whole numbers from 0 to 2, got {bad}",
+        )
+        for bad in (-1, 3, 0.5)
+    ),
     (call(Histogram([0.0, 1, 2]), Flat(), 1, 3), r"Histogram expects pred \(N, 2\)"),
     (call(Categorical(3), Flat(), 2, 3), "one-dimensional labels, got 2 dimensions"),
     (call(Heteroscedastic(Gaussian()), Flat(), 2), r"Heteroscedastic expects pred \(N, 4\)"),
@@ -144,7 +151,10 @@ TYPES = [
     (lambda: GAI(np.zeros(9)), "GAI expects a GaussianMixture, got ndarray; use GaussianMixture.f"),
     (lambda: BalancedLoss(Batch(), Gaussian()), "BalancedLoss expects a Likelihood, got Batch"),
     (lambda: BMC()(zeros(4, 1), np.zeros((4, 1))), "Expected tensors, got Tensor and ndarray; use"),
-    (lambda: BMC()([0.0, 1.0], zeros(2, 1)), "Expected tensors, got list and Tensor"),
+    *(
+        (lambda loss=loss: loss([0.0, 1.0], zeros(2, 1)), "Expected tensors, got list and Tensor")
+        for loss in (BMC(), WeightedLoss())
+    ),
     (lambda: BMC()(zeros(4, 1), zeros(4, 1), np.ones(4)), "Expected weight as a tensor, got nda"),
 ]
 
