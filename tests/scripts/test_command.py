@@ -72,6 +72,7 @@ WRONG = {  # script and arguments: a part of the message
     "prepare_smpl": "Give SMPL's pickles: files.neutral=..., files.male=",
     "prepare_age source=imdb_wiki": "root must be given, e.g. root=...",
     "prepare_age source=nope root=x": "imdb_wiki",
+    "prepare_age source=csv root=x csv=no.csv": "no.csv: no such CSV; csv= takes the path",
     "prepare_age source=imdb_wiki root=nowhere": "imdb_crop",
     "report own=perhaps": "own",
     "runs diff=[x]": "of two runs",
