@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .batches import LearnedScale, check_samples, samples
+from .batches import LearnedScale, check_samples, check_tensors, samples
+from .categorical import check_pair
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Flat, Prior
@@ -68,6 +69,7 @@ class BalancedLoss(nn.Module):
             raise ValueError("full_nll needs log p_train(y): use another prior than Flat.")
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}.')
+        check_pair(likelihood, prior)
         if likelihood.learned:
             likelihood.floor = max(likelihood.floor, prior.least_scale)
         self.likelihood, self.prior = likelihood, prior
@@ -91,9 +93,7 @@ class BalancedLoss(nn.Module):
         return balance - log_p if self.strength == 1 else self.strength * balance - log_p
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        if not (isinstance(pred, Tensor) and isinstance(target, Tensor)):
-            kinds = f"{type(pred).__name__} and {type(target).__name__}"
-            raise TypeError(f"Expected tensors, got {kinds}; use torch.as_tensor(...).")
+        check_tensors(pred, target)
         likelihood: Any = self.likelihood
         with torch.autocast(pred.device.type, enabled=False):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))

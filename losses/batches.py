@@ -43,6 +43,13 @@ def double(x: Tensor) -> Tensor:
     return x if x.device.type == "mps" else x.double()
 
 
+def check_tensors(*given: Any) -> None:
+    """Raise if something else is given, such as an array or a list."""
+    if not all(isinstance(x, Tensor) for x in given):
+        kinds = " and ".join(type(x).__name__ for x in given)
+        raise TypeError(f"Expected tensors, got {kinds}; use torch.as_tensor(...).")
+
+
 def check_samples(
     pred: Tensor, target: Tensor, weight: Tensor | None, mean: bool = True
 ) -> tuple[Tensor, Tensor | None]:

@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .batches import even, normalised, numbers, one_dimension
+from .batches import even, is_readable, normalised, numbers, one_dimension
 from .likelihoods import Likelihood
-from .priors import Prior
+from .mixture import GaussianMixture
+from .priors import Batch, Bins, Prior
 
 
 def quantile(edges: Tensor, mass: Tensor, share: float) -> Tensor:
@@ -42,6 +43,11 @@ class Categorical(Likelihood):
         return one_dimension(self.classes, dims)
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
+        if is_readable(target):
+            bad = (target < 0) | (target >= self.classes) | (target % 1 != 0)
+            if bad.any():
+                got = f"0 to {self.classes - 1}, got {target[bad][0].item():g}"
+                raise ValueError(f"Expected classes as whole numbers from {got}.")
         return functional.log_softmax(pred, -1).gather(-1, target.long())[..., 0]
 
     def decode(self, pred: Tensor) -> Tensor:
@@ -111,6 +117,18 @@ class Histogram(Likelihood):
     def width(self, dims: int) -> int:
         return one_dimension(self.bins, dims)
 
+    def check_bins(self, prior: Bins) -> None:
+        """Refuse a bin of the prior that reaches into two bins of the histogram."""
+        if prior.power == 0 or prior.least_scale == 0:  # not used, or of unknown width
+            return
+        half = prior.widths * (2 * prior.least_scale / prior.widths.max())
+        low, high = prior.centers - 0.99 * half, prior.centers + 0.99 * half
+        if not torch.equal(self.index(low[:, None]), self.index(high[:, None])):
+            raise ValueError(
+                "A bin of the prior reaches into two bins of the Histogram, which cannot tell how "
+                "frequent each is; fit Bins with the edges of the Histogram, or finer ones."
+            )
+
     def index(self, target: Tensor) -> Tensor:
         """(..., 1) labels -> (...) bins; labels beyond the edges go to the first or last bin."""
         return (target >= self.edges[1:-1].to(target.dtype)).sum(-1)
@@ -171,3 +189,20 @@ class Histogram(Likelihood):
             log_p = log_p.where(mass > 0, log_p.where(mass > 0, math.inf).amin())
         log_w = power * log_p.to(pred.dtype)
         return torch.logsumexp(pred + log_w, -1) - torch.logsumexp(pred, -1)
+
+
+AVERAGES: Any = (  # priors, and the method of a likelihood that they need, with its arguments
+    ((Batch, Bins), Likelihood.log_evidence_atoms, 3),
+    (Classes, Likelihood.log_evidence_classes, 2),
+    (GaussianMixture, Likelihood.log_evidence_mixture, 2),
+)
+
+
+def check_pair(likelihood: Likelihood, prior: Prior) -> None:
+    """Raise if the likelihood cannot be averaged over the prior, or over one in a Product."""
+    for part in prior.modules():
+        for kinds, missing, count in AVERAGES:
+            if isinstance(part, kinds) and getattr(type(likelihood), missing.__name__) is missing:
+                missing(likelihood, *[None] * count)  # raises
+        if isinstance(part, Bins) and isinstance(likelihood, Histogram):
+            likelihood.check_bins(part)

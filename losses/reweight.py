@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .batches import check_samples, even
+from .batches import check_samples, check_tensors, even
 from .likelihoods import Likelihood
 
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
@@ -52,6 +52,7 @@ class WeightedLoss(nn.Module):
         self.delta, self.beta, self.gamma = delta, beta, gamma
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        check_tensors(pred, target)
         with torch.autocast(pred.device.type, enabled=False):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
             pred, target = SHAPES.as_rows(pred, target)

@@ -13,8 +13,10 @@ MISSING = {"", "na", "nan", "null", "none", "?"}
 
 def read(path: Path) -> dict[str, list[str]]:
     """Return {name: cells}; without a header (a first line of numbers) the names are 0, 1, ..."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a CSV file, got a folder.")
     try:
         text = path.read_text(encoding="utf-8-sig")
         mark = max(",;\t", key=text.split("\n", 1)[0].count)

@@ -3,7 +3,8 @@
     target,pred,other      one column of labels, one or more of predictions; others are not read
 
 An interval is the middle 95% on bootstrap replicates of the samples. Two models are compared on the
-same replicates. N: samples; R: replicates.
+same replicates. A replicate often lacks a range that has one or two samples, so the interval of a
+balanced error can lie mostly on one side of it. N: samples; R: replicates.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -92,8 +92,9 @@ def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> 
             if os.getpid() != caller:  # a launcher's process; Hydra prints what is raised here
                 raise failed from None
 
-    sys.argv[1:] = rewrite(sys.argv[1:])
-    if {"--multirun", "-m"} & set(sys.argv):  # processes of a launcher import this file
+    sweep = ("--multirun", "-m")  # Hydra reads it before or after the settings, not among them
+    sys.argv[1:] = sorted(rewrite(sys.argv[1:]), key=lambda word: word not in sweep)
+    if {*sweep} & set(sys.argv):  # processes of a launcher import this file
         found = [str(Path(__file__).parent), ROOT, os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
     os.environ[FULL] = "1"  # Hydra passes errors on to us

@@ -92,10 +92,10 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def run(command: list, cwd: Path, code: int = 0) -> str:
+def run(command: list, cwd: Path, code: int = 0, **options) -> str:
     """Return what a process outside the checkout prints."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, **options)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -167,9 +167,15 @@ main(["diagnose", "a.csv", "--column", "target"])
 main(["evaluate", "a.csv", "--pred", "pred", "best"])
 main(["rebalance", "b.csv", "--validation", "c.csv", "--train", "b.csv"])
 main(["evaluate", "c.csv", "--pred", "pred", "--pred", "target2"])
-main(["evaluate", "a.csv", "--target", "age"])
+for name in ("a.csv", "a" * 300):
+    try:
+        main(["evaluate", name, "--target", "age"])
+    except SystemExit as error:
+        print(error)
+main(["diagnose", "/dev/stdin", "--column", "pred"])
 """
-    said = run([python, "-c", code], tmp_path, code=1)
+    with subprocess.Popen(["cat", "a.csv"], cwd=tmp_path, stdout=subprocess.PIPE) as pipe:
+        said = run([python, "-c", code], tmp_path, stdin=pipe.stdout)
     assert "100 labels" in said
     table = said.partition("target,pred,balanced")[2].split("sigma")[0].split()
     pulled = np.array([row.split(",") for row in table if row.count(",") == 2], float)
@@ -183,6 +189,8 @@ main(["evaluate", "a.csv", "--target", "age"])
     assert re.search(r"bmae +0\.5 ", said)
     assert "difference to pred [-0.5, -0.5]" in said
     assert "unknown column 'age'; choose from target, pred, best" in said
+    assert "File name too long" in said
+    assert said.count("100 labels") == 2
 
 
 def test_names_are_listed_once():

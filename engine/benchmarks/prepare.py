@@ -47,6 +47,8 @@ def _make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
     if cfg.source == "csv":
         if cfg.csv is None or Path(cfg.csv).resolve() == target.resolve():
             raise ValueError(f"source=csv needs csv=<a CSV with age and path> other than {target}.")
+        if not Path(cfg.csv).is_file():
+            raise FileNotFoundError(f"{cfg.csv}: no such CSV; csv= takes the path of yours.")
         rows = read_csv(cfg.csv, root, needs_split=False)
         ages, paths = np.array([row.age for row in rows]), [row.path for row in rows]
         split = np.array([row.split for row in rows]) if rows and rows[0].split else None
@@ -161,6 +163,8 @@ def _write(path: Path, data: bytes) -> None:
 
 def body_models(cfg: DictConfig) -> None:
     """Convert SMPL's official pickles to npz; nothing in them is executed."""
+    if not any(cfg.files.values()):
+        raise ValueError("Give SMPL's pickles: files.neutral=..., files.male=..., files.female=...")
     for gender, source in cfg.files.items():
         if source is not None:
             arrays = read_pickle(Path(source))

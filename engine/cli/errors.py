@@ -43,6 +43,8 @@ def paragraph(error: BaseException, script: str = "train") -> str:
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", text):
         return f"{missing[1]} must be given, e.g. {missing[1]}=..."
     if unknown := re.search(r"[Cc]ould not override '([\w./@]+)'", text):
+        if (CONFIGS / unknown[1]).is_dir():
+            return f"Add a + to choose one: +{unknown[1]}=<choice>; see --help."
         known = known_settings(script, unknown[1])
         near = nearest(unknown[1], [*known, *SETTINGS.get(script, {})])
         return f"{unknown[1]}: there is no such setting.{near}"

@@ -64,6 +64,9 @@ def check(cfg: DictConfig, script: str = "train") -> None:
             if key not in top and (not dot or (closed and key not in names)):
                 near = nearest(key, names if dot else top)
                 problems.append(f"{key}: no such setting.{near}")
+        resume = values.get("resume", "auto")
+        if resume not in ("auto", "never") and not Path(str(resume)).is_file():
+            problems.append(f"resume: expected auto, never or a checkpoint file; got {resume!r}.")
         chosen = values.get("choose.key")
         if chosen is not None and chosen not in given:
             near = nearest(chosen, given)
@@ -93,7 +96,7 @@ def _global_names() -> set[str]:
 def check_targets(cfg: DictConfig) -> None:
     """Refuse what only the named classes or this machine can tell: arguments, metrics, devices."""
     plain = targets.plain(cfg)
-    trust, nodes, resume = plain["trust"], plain["trainer"]["num_nodes"], plain["resume"]
+    trust, nodes = plain["trust"], plain["trainer"]["num_nodes"]
     targets.check(plain, trust)
     targets.find(plain["log"]["plot"], trust, "log.plot")
     shown = [("log.show", name) for name in plain["log"]["show"]]
@@ -107,8 +110,6 @@ def check_targets(cfg: DictConfig) -> None:
             f"trainer.num_nodes: {nodes} nodes need this command started on each node, by torchrun "
             "or SLURM, or with MASTER_ADDR and NODE_RANK set."
         )
-    if resume not in ("auto", "never") and not Path(resume).is_file():
-        problems.append(f"resume: expected auto, never or a checkpoint file; got {resume!r}.")
     backbone, freeze_bn = plain["backbone"], plain["freeze_bn"]
     released = (backbone or {}).get("released")
     if released is not None and not Path(released).is_file():
@@ -212,8 +213,11 @@ def words(hint: Any) -> str:
 def nearest(name: Any, known: Iterable[str]) -> str:
     """` Did you mean ...?` for the closest of the known names: optim.optimizer.lr for optim.lr."""
     names, last = [one for one in known if one != str(name)], str(name).rpartition(".")[2]
+    if not str(name).startswith("path"):  # paths.outputs is no answer to model.outputs
+        names = [one for one in names if not one.startswith("paths.")]
     same = [one for one in names if one.endswith(f".{last}")]
     usual = [one for one in same if one in TRAIN]
     found = difflib.get_close_matches(str(name), usual or same, 1, 0)
-    found = found or difflib.get_close_matches(str(name), names, 1)
+    least = 0.75 if "." in str(name) else 0.6  # an equal group alone is no likeness
+    found = found or difflib.get_close_matches(str(name), names, 1, least)
     return f" Did you mean {found[0]}?" if found else ""

@@ -109,7 +109,13 @@ def locked(folder: Path, holder: bool = True) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         if holder:
-            lock(file)
+            try:
+                lock(file, wait=False)
+            except BlockingIOError:
+                from engine.training.log import print_message
+
+                print_message(f"{folder}: another process runs this; waiting for it to end.")
+                lock(file)
             for leftover in folder.rglob(".*.tmp"):  # of a writer that was killed
                 leftover.unlink()
         yield

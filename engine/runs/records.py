@@ -64,8 +64,9 @@ def meta(seconds: float | None = None) -> dict[str, Any]:
     except (OSError, subprocess.SubprocessError):  # no Git, or not in a clone
         lines = []
     heads = [line for line in lines if line.startswith("#")]
+    commit = heads[0].split()[-1] if heads else None
     return {
-        "commit": heads[0].split()[-1] if heads else None,
+        "commit": None if commit == "(initial)" else commit,  # a clone without a commit
         "changed": len(lines) > len(heads),
         "command": re.sub(FOLDERS, r".../\1", " ".join(["python", *sys.argv])),
         "machine": f"{platform.system()} {platform.machine()}, {processor}, {os.cpu_count()} cores",

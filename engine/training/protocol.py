@@ -48,14 +48,14 @@ class Kept(Dataset):
     """
 
     def __init__(self, dataset: Any, ranges: Sequence[Range], all_labels: NDArray):
+        listed = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in ranges)
         if not inside(all_labels, ranges).any():
-            raise ValueError(f"The protocol removes no training label: {list(ranges)}.")
+            raise ValueError(f"The protocol removes no training label: none is in {listed}.")
         self.dataset, self.ranges, self.all_labels = dataset, list(ranges), all_labels
         self.rows = np.flatnonzero(~inside(dataset.labels, ranges))
         if len(self.rows) < 2:
             raise ValueError(f"The protocol leaves {len(self.rows)} of {len(dataset)} samples.")
         self.labels = dataset.labels[self.rows]
-        listed = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in ranges)
         gone = len(dataset) - len(self.rows)
         self.about = f"labels {listed} removed: {gone:,} of {len(dataset):,} samples"
 

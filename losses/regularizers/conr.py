@@ -47,7 +47,7 @@ class ConR(Regularizer):
         temperature: float = 0.07,
         limit: int = 1024,
     ):
-        super().__init__(weight, limit)
+        super().__init__(weight, limit, temperature=temperature)
         self.window, self.push, self.temperature = window, push, temperature
 
     def term(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:

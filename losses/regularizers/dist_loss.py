@@ -46,7 +46,7 @@ class DistLoss(Regularizer):
     def __init__(
         self, weight: float = 1.0, bandwidth: float = 0.5, strength: float = 0.1, limit: int = 1024
     ):
-        super().__init__(weight, limit)
+        super().__init__(weight, limit, bandwidth=bandwidth, strength=strength)
         self.bandwidth, self.strength = bandwidth, strength
         self.cdf = nn.Buffer(torch.zeros(0, GRID))  # (D, GRID)
         self.values = nn.Buffer(torch.zeros(0, GRID))

@@ -60,7 +60,7 @@ class FDS(nn.Module):
         if kernel_size % 2 == 0 or first_epoch < 1:
             got = f"{kernel_size} and {first_epoch}"
             raise ValueError(f"FDS needs an odd kernel_size and first_epoch >= 1, got {got}")
-        bins = round((high - low) / step)
+        bins = round((high - low) / step) if step > 0 else 0
         if bins <= kernel_size // 2:
             raise ValueError(f"FDS needs more than {kernel_size // 2} bins, got {bins}")
         self.low, self.step, self.clip = low, step, (clip[0], clip[1])

@@ -37,7 +37,7 @@ class RankSim(Regularizer):
     """
 
     def __init__(self, weight: float = 100.0, interpolation: float = 2.0, limit: int = 1024):
-        super().__init__(weight, limit)
+        super().__init__(weight, limit, interpolation=interpolation)
         self.interpolation = interpolation
 
     def term(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 N: samples of all ranks; F: feature width; D: label dimensions.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..batches import check_samples, gather
+from ..batches import check_samples, check_tensors, gather
 
 
 class Regularizer(nn.Module):
@@ -23,19 +24,24 @@ class Regularizer(nn.Module):
         weight: factor of the term.
         limit: largest number of samples of a rank; from a larger batch (pixels) a random subset is
             used, because most methods compare all pairs.
+        positive: settings of a subclass that must be positive numbers.
     """
 
     views = 1  # augmented views of each sample that a batch needs
     uses_features = True  # otherwise predictions only
 
-    def __init__(self, weight: float = 1.0, limit: int = 1024):
+    def __init__(self, weight: float = 1.0, limit: int = 1024, **positive: float):
         super().__init__()
-        if weight < 0 or limit < 2:
+        if not weight >= 0 or limit < 2:
             raise ValueError(f"Expected weight >= 0 and limit >= 2, got {weight} and {limit}.")
+        for name, value in positive.items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be a positive number, got {value}.")
         self.weight, self.limit = weight, limit
 
     def forward(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
         """(N, F), (N, D), (N, D) -> scalar."""
+        check_tensors(features, pred, target)
         shapes = [tuple(x.shape) for x in (features, pred, target)]
         if {len(shape) for shape in shapes} != {2} or len({n for n, _ in shapes}) > 1:
             expected = "features (N, F), pred (N, D) and target (N, D)"

@@ -34,7 +34,7 @@ class RnC(Regularizer):
     views = 2
 
     def __init__(self, weight: float = 1.0, temperature: float = 2.0, limit: int = 1024):
-        super().__init__(weight, limit)
+        super().__init__(weight, limit, temperature=temperature)
         self.temperature = temperature
 
     def term(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:

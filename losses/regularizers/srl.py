@@ -55,7 +55,7 @@ class SRL(Regularizer):
         momentum: float = 0.9,
         limit: int = 1024,
     ):
-        super().__init__(weight, limit)
+        super().__init__(weight, limit, temperature=temperature, points=points, step=step)
         self.contrast, self.envelope, self.homogeneity = contrast, envelope, homogeneity
         self.temperature, self.step, self.momentum = temperature, step, momentum
         self.points = points

@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
         given.run(given)
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, FileNotFoundError, PermissionError, IsADirectoryError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"balanced-regression {given.command}: {error}")
 
 

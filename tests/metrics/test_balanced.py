@@ -170,6 +170,7 @@ def test_csv_without_training_labels(tmp_path: Path):
         ({"kind": "depth"}, "Unknown kind 'depth'; choose from any, age, similarity"),
         ({"replicates": 0}, "replicates must be 1 or more"),
         ({"train": "none.csv"}, r"none\.csv: no such file"),
+        ({"train": "."}, r"expected a CSV file, got a folder"),
     ],
 )
 def test_csv_errors(options: dict, message: str, tmp_path: Path):

@@ -39,6 +39,9 @@ WRONG = {  # script and arguments: a part of the message
     "train BMC optim.lr=1": "Did you mean optim.optimizer.lr?",
     "train BMC lr=1": "Did you mean optim.optimizer.lr?",
     "train BMC loss.sigma=3": "Did you mean loss.likelihood.sigma?",
+    "train BMC model.outputs=2": "model.outputs: there is no such setting. (",
+    "train BMC path.outputs=x": "Did you mean paths.outputs?",
+    "train BMC regularizer=ranksim": "+regularizer=<choice>",
     "train BMC loss/prior=nope": "loss/prior=nope: no such choice; choose from batch, bi",
     "train BMC preset=nope": "preset=nope: no such choice; choose from laptop, official, paper",
     "train BMC hydra/launcher=nope": "no such choice; choose from basic",
@@ -66,8 +69,10 @@ WRONG = {  # script and arguments: a part of the message
     "run_synthetic folder=''": "folder",
     "prepare_mini draw=[nope]": "bodies, faces, rooms",
     "prepare_mini draw=[faces] size=1000000": "4096",
+    "prepare_smpl": "Give SMPL's pickles: files.neutral=..., files.male=",
     "prepare_age source=imdb_wiki": "root must be given, e.g. root=...",
     "prepare_age source=nope root=x": "imdb_wiki",
+    "prepare_age source=csv root=x csv=no.csv": "no.csv: no such CSV; csv= takes the path",
     "prepare_age source=imdb_wiki root=nowhere": "imdb_crop",
     "report own=perhaps": "own",
     "runs diff=[x]": "of two runs",
@@ -126,7 +131,7 @@ def test_an_interrupted_script_can_be_resumed(start, monkeypatch, capsys):
 
 
 def test_every_failed_job_of_a_sweep_is_reported(start, tmp_path: Path, capsys):
-    words = ("--multirun", "experiment=imdb_wiki/bmc", f"paths.outputs={tmp_path}")
+    words = ("experiment=imdb_wiki/bmc", "--multirun", f"paths.outputs={tmp_path}")
     assert start("train", *words, "seed=-1,-2") == 1
     printed = capsys.readouterr().err
     assert "got -1" in printed

@@ -2,8 +2,10 @@
 
 import gc
 import json
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import active_children
 from pathlib import Path
+from queue import Queue
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from engine.evaluation.evaluate import finished_run
 from engine.runs import checkpoint
+from engine.runs.folder import locked
 from engine.runs.run import locate, run
 from engine.training import batches
 from tests.engine.tiny import TinyNet, config
@@ -26,10 +29,29 @@ def test_a_finished_run_is_not_run_twice(faces: Path, tmp_path: Path):
     lines = log.read_text()
     assert run(cfg) == first
     assert log.read_text() == lines
-    cfg.rerun = True
+    cfg.resume = "nothing.pt"
+    with pytest.raises(ValueError, match=r"a checkpoint file; got 'nothing.pt'"):
+        run(cfg)
+    cfg.resume, cfg.rerun = "auto", True
     again = run(cfg)
     assert again["metrics"] == first["metrics"]  # the same seed, the same numbers
     assert log.read_text() != lines
+
+
+def test_a_run_that_waits_for_another_process_says_so(tmp_path: Path, monkeypatch):
+    messages = Queue()
+    monkeypatch.setattr("engine.training.log.print_message", messages.put)
+
+    def second() -> None:
+        with locked(tmp_path):
+            messages.put("mine")
+
+    with ThreadPoolExecutor() as threads:
+        with locked(tmp_path):
+            threads.submit(second)
+            assert "another process runs this" in messages.get(timeout=60)
+            assert messages.empty()
+        assert messages.get(timeout=60) == "mine"
 
 
 def test_no_worker_outlives_its_run(faces: Path, tmp_path: Path):

@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,6 +73,12 @@ def test_a_command_keeps_only_the_last_name_of_a_path(monkeypatch: pytest.Monkey
     kept = "python scripts/table.py dataset.root=.../nyud2 x=[.../c,d/e] paths.outputs=outputs/f"
     monkeypatch.setattr(sys, "argv", said.split())
     assert records.meta()["command"] == kept
+
+
+def test_a_repository_without_a_commit_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    monkeypatch.setattr(records, "GIT", ["git", "-C", str(tmp_path), *records.GIT[3:]])
+    assert records.meta()["commit"] is None
 
 
 def test_names_from_elsewhere_are_no_html_and_a_diverged_run_is_no_number():

@@ -23,6 +23,7 @@ from losses import (
     Histogram,
     Huber,
     Laplace,
+    Product,
     WeightedLoss,
     balanced_mse,
 )
@@ -30,6 +31,7 @@ from losses.reweight import bin_weights, histogram, lds_kernel
 from tests.losses.pairs import mixture
 
 BINS = Bins([0.0, 1.0], [1.0, 1.0])
+COARSE = Bins.fit([0.1, 1.9], [0.0, 2.0, 4.0])
 LINE, PLANE = mixture(1, torch.float32), mixture(2, torch.float32)
 ONE = [1.0], [[0.0]], [[[1.0]]]  # a mixture
 LOCATIONS = (Gaussian, Laplace, Huber)
@@ -58,6 +60,18 @@ BUILT = [  # what is built, the message
     (lambda: Batch(queue=1.5), "got 1.5 and None"),
     (lambda: Batch(max_atoms=1), "max_atoms >= 2"),
     (lambda: BalancedLoss(Gaussian(), Flat(), full_nll=True), "use another prior than Flat"),
+    *(
+        (lambda pair=pair: BalancedLoss(*pair), message)
+        for *pair, message in (
+            (Huber(), LINE, "no closed form for a Huber likelihood; use Bins or Batch"),
+            (Huber(), Product([LINE, LINE]), "no closed form for a Huber"),
+            (Histogram([0.0, 1, 2]), LINE, "no closed form for a Histogram"),
+            (Categorical(3), BINS, "Categorical cannot be averaged over label values"),
+            (Categorical(3), Batch(), "Categorical cannot be averaged over label values"),
+            (Gaussian(), Classes([1.0, 2.0]), "Class frequencies do not apply to a Gaussian likel"),
+            (Histogram([0.0, 1, 2]), COARSE, "fit Bins with the edges of the Histogram"),
+        )
+    ),
     (lambda: Classes([1.0, 0.0]), "A class without training samples has no prior"),
     (lambda: GaussianMixture(*ONE[:2], [[[1.0]]] * 2), r"got +\(1,\), \(1, 1\), \(2, 1, 1\)"),
     (lambda: GaussianMixture(*ONE[:2], [[[-1.0]]]), "definite; its smallest eigenvalue is -1"),
@@ -102,13 +116,17 @@ CALLS = [  # the call, the message
         )
         for kind in (Gaussian, Laplace)
     ),
-    (call(Huber(), LINE), "no closed form for a Huber likelihood; use Bins or Batch"),
     (call(Laplace(), PLANE, 2), "a Laplace likelihood only in one dimension, got 2; use Batch"),
-    (call(Categorical(3), BINS, 1, 3), "Categorical cannot be averaged over label values"),
-    (call(Gaussian(), Classes([1.0, 2.0])), "Class frequencies do not apply to a Gaussian likel"),
     (
         call(Categorical(3), Flat(), 1, 2),
         r"Categorical expects pred \(N, 3\) and target \(N, 1\), got pred \(4, 2\)",
+    ),
+    *(
+        (
+            lambda bad=bad: BalancedLoss(Categorical(3), Flat())(zeros(1, 3), torch.tensor([bad])),
+            f"Expected classes as whole numbers from 0 to 2, got {bad}",
+        )
+        for bad in (-1, 3, 0.5)
     ),
     (call(Histogram([0.0, 1, 2]), Flat(), 1, 3), r"Histogram expects pred \(N, 2\)"),
     (call(Categorical(3), Flat(), 2, 3), "one-dimensional labels, got 2 dimensions"),
@@ -133,7 +151,10 @@ TYPES = [
     (lambda: GAI(np.zeros(9)), "GAI expects a GaussianMixture, got ndarray; use GaussianMixture.f"),
     (lambda: BalancedLoss(Batch(), Gaussian()), "BalancedLoss expects a Likelihood, got Batch"),
     (lambda: BMC()(zeros(4, 1), np.zeros((4, 1))), "Expected tensors, got Tensor and ndarray; use"),
-    (lambda: BMC()([0.0, 1.0], zeros(2, 1)), "Expected tensors, got list and Tensor"),
+    *(
+        (lambda loss=loss: loss([0.0, 1.0], zeros(2, 1)), "Expected tensors, got list and Tensor")
+        for loss in (BMC(), WeightedLoss())
+    ),
     (lambda: BMC()(zeros(4, 1), zeros(4, 1), np.ones(4)), "Expected weight as a tensor, got nda"),
     (lambda: balanced_mse(zeros(3, 1), zeros(3, 1), zeros(5)), "expects a Prior, got Tensor"),
 ]

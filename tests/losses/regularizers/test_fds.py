@@ -59,7 +59,9 @@ def test_state_is_in_the_checkpoint_and_unseen_bins_change_nothing():
     assert torch.equal(fds(x, y)[4], x[4])
 
 
-@pytest.mark.parametrize("options", [{"kernel_size": 4}, {"first_epoch": 0}, {"kernel_size": 9}])
+@pytest.mark.parametrize(
+    "options", [{"kernel_size": 4}, {"first_epoch": 0}, {"kernel_size": 9}, {"step": 0}]
+)
 def test_bad_arguments(options: dict):
     with pytest.raises(ValueError, match="FDS "):
         FDS(2, 0, 4, **options)

@@ -1,11 +1,13 @@
-"""Regularisers that are fitted to the training labels."""
+"""Settings of regularisers, and those that are fitted to the training labels."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import gaussian_kde
 
-from losses.regularizers import SRL
+from losses.regularizers import SRL, ConR, DistLoss, RankSim, RnC
 from losses.regularizers.dist_loss import distribution
 
 
@@ -26,3 +28,15 @@ def test_srl_starts_anew_after_another_fit():
     srl.fit(y[:5])
     fresh = SRL().fit(y[:5])
     torch.testing.assert_close(srl(z[:5], y[:5], y[:5]), fresh(z[:5], y[:5], y[:5]))
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
+def test_settings_must_be_positive(value: float):
+    names = {RankSim: ["interpolation"], DistLoss: ["bandwidth", "strength"]}
+    names |= {ConR: ["temperature"], RnC: ["temperature"], SRL: ["temperature", "points", "step"]}
+    for kind, settings in names.items():
+        for name in settings:
+            with pytest.raises(ValueError, match=f"{name} must be a positive number, got {value}"):
+                kind(**{name: value})
+    with pytest.raises(ValueError, match="weight >= 0"):
+        RnC(weight=math.nan)

@@ -175,8 +175,8 @@ def test_properties(name: str):
         if made.requires_grad and method.uses_features:
             slope = torch.autograd.grad(made, features, allow_unused=True)[0]
             assert slope is None or slope.isfinite().all()
-    for bad in ((z[:5], pred, y), (z, pred, y[:, 0]), (z, pred, y * math.nan)):
-        with pytest.raises(ValueError, match=r"Expected|finite"):
+    for bad in ((z[:5], pred, y), (z, pred, y[:, 0]), (z, pred, y * math.nan), ([0.0], pred, y)):
+        with pytest.raises((ValueError, TypeError), match=r"Expected|finite"):
             method(*bad)
 
 
