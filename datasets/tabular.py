@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from metrics.columns import MISSING, is_number, numeric, read
+from metrics.columns import is_missing, is_number, numeric, read
 
 FEWEST = 20  # rows with a label
 LARGEST = 1e37  # of a label: trees and networks compute in float32
@@ -49,7 +49,7 @@ def load(path: Path, target: str | None = None, rows: int | None = None) -> tupl
 
 def _column(cells: NDArray) -> Numbers:
     """(N,) numbers, or the alphabetical ranks of categories."""
-    present = np.array([cell.lower() not in MISSING for cell in cells])
+    present = np.array([not is_missing(cell) for cell in cells])
     values = np.zeros(len(cells))
     if all(is_number(cell) for cell in cells[present]):
         values[present] = cells[present].astype(float)

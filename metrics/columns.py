@@ -60,7 +60,7 @@ def numeric(path: Path, columns: Mapping[str, list[str]], name: str) -> NDArray[
     if name not in columns:
         raise ValueError(f"{path}: unknown column {name!r}; choose from {', '.join(columns)}.")
     cells = columns[name]
-    texts = [cell for cell in cells if not is_number(cell) and cell.lower() not in MISSING]
+    texts = [cell for cell in cells if not (is_number(cell) or is_missing(cell))]
     if texts:
         found = f"{len(texts)} cells are not, such as {texts[0]!r}"
         raise ValueError(f"{path}: expected numbers in column {name!r}; {found}.")
@@ -73,3 +73,7 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_missing(cell: str) -> bool:
+    return cell.lower() in MISSING

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from .balanced import RANGES, by_range
-from .columns import is_number, numeric, read, training_labels
+from .columns import is_missing, is_number, numeric, read, training_labels
 from .report import Kind, Report, bootstrap_batches, by_age, report
 from .similarity import Similarity
 
@@ -86,6 +86,12 @@ def evaluate_csv(
     if not names or target in names:
         raise ValueError(f"{path}: expected predictions next to the label {target!r}, got {names}.")
     preds = {name: numeric(path, columns, name)[known] for name in names}
+    for name, given in preds.items():
+        if missing := int(np.isnan(given).sum()):
+            raise ValueError(
+                f"{path}: {missing} predictions in column {name!r} are missing; fill them in, or "
+                "name the columns to evaluate as pred."
+            )
     labels = labels[known]
     trained = labels if train is None else training_labels(Path(train), target)
     measured = by_range(trained, ranges) if kind == "any" else KINDS[kind](trained)
@@ -114,7 +120,12 @@ def evaluate_csv(
 def _prediction_columns(columns: Mapping[str, Sequence[str]], target: str) -> list[str]:
     if "pred" in columns and target != "pred":
         return ["pred"]
-    return [n for n, cells in columns.items() if n != target and all(map(is_number, cells))]
+    found = []
+    for name, cells in columns.items():
+        given = [cell for cell in cells if not is_missing(cell)]
+        if name != target and given and all(map(is_number, given)):
+            found.append(name)
+    return found
 
 
 def _middle(values: NDArray) -> Interval:

@@ -155,7 +155,7 @@ def test_the_command(python: Path, tmp_path: Path):
     rows = np.concatenate([labels, labels + 0.5, labels], 1)
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="target,pred,best", comments="")
     plain = labels.mean() + 0.7 * (labels - labels.mean()) + rng.normal(0, 0.4, (100, 1))
-    rows = np.concatenate([labels, plain], 1)
+    rows = 1.7e9 + np.concatenate([labels, plain], 1)  # as times in seconds
     np.savetxt(tmp_path / "b.csv", rows, delimiter=",", header="target,pred", comments="")
     lines = (tmp_path / "b.csv").read_text().splitlines()
     lines = [f"{line},{line.split(',')[0]}" for line in lines]

@@ -101,7 +101,7 @@ def rebalance(given: argparse.Namespace) -> None:
     val, labels = val[known], labels[known]
     train = labels if given.train is None else columns.training_labels(given.train, given.target)
     balance = Rebalancer(train, strength=given.strength).fit(val, labels)
-    table["balanced"] = [f"{value:.6g}" for value in balance(pred)]
+    table["balanced"] = [f"{value:.12g}" for value in balance(pred)]
     left = f", {missing} without a number left out" if (missing := int((~known).sum())) else ""
     print(f"sigma {float(balance.sigma):.4g}, from {len(labels)} samples{left}", file=sys.stderr)
     csv.writer(sys.stdout).writerows([table, *zip(*table.values(), strict=True)])

@@ -177,3 +177,11 @@ def test_csv_errors(options: dict, message: str, tmp_path: Path):
     path = write(tmp_path / "p.csv", target=TARGET, pred=PRED, words=["w"] * len(TARGET))
     with pytest.raises((ValueError, OSError), match=message):
         evaluate_csv(path, **options)
+
+
+def test_a_column_with_a_missing_prediction_is_not_skipped(tmp_path: Path):
+    some = ["", *PRED[1:]]
+    path = write(tmp_path / "p.csv", target=TARGET, mine=some, other=PRED, empty=[""] * len(PRED))
+    with pytest.raises(ValueError, match="1 predictions in column 'mine' are missing; fill them"):
+        evaluate_csv(path)
+    assert list(evaluate_csv(path, pred="other").values) == ["other"]
