@@ -31,6 +31,7 @@ SHOWN += [*sorted(CONFIGS.glob("*.yaml")), CONFIGS / "reproduce/default.yaml"]
 NOT_OURS = ("hydra/", "hydra.")  # launchers that are installed on a cluster
 PLOTTED: set[str | None] = set()
 SYNTHETIC = ["seeds=1", "epochs=1", "workers=1"]
+RANKSIM = ["regularizers=[ranksim]", "jobs=1", "trust=[tests]"]
 FEW = {"columns=": "columns=[normal_high]", "methods=": "methods=[Vanilla,BMC]"}
 MINI = [
     *("images=20", "size=16", "rooms.train=2", "rooms.test=2", "bodies.size=32"),
@@ -40,10 +41,7 @@ SHORT = {
     "compare_released": ["only=age.weighted_losses"],
     "diagnose": [],
     "evaluate": ["batch_size=3", "accelerator=cpu", "trust=[tests]"],
-    "leaderboard": [
-        *("settings=1", "seeds=1", "losses=[Plain]", "regularizers=[ranksim]", "jobs=1"),
-        "trust=[tests]",
-    ],
+    "leaderboard": ["settings=1", "seeds=1", "losses=[Plain]", *RANKSIM],
     "prepare_age": [],
     "prepare_mini": MINI,
     "prepare_nyud2": ["overwrite=true"],
@@ -58,11 +56,6 @@ SHORT = {
     "table": ["seeds=1", "jobs=1", "iterations=1", "trainer.workers=0", "trust=[tests]"],
     "tabular": ["folds=2", "trees.rounds=2", "network.iterations=2", "workers=1"],
 }
-BODIES = [
-    *("paths.data=data", "paths.outputs=outputs", "model.pretrained=false", "dataset.size=32"),
-    *("trainer.epochs=1", "trainer.batch_size=24", "trainer.workers=0", "trainer.accelerator=cpu"),
-    *("log.progress=false", "log.figures=false", "task.overshoot=100"),
-]
 ONE_OF = {"table": ["table"], "reproduce": ["table", "data"]}  # settings that decide what runs
 LEFT_OUT = ("publish=", "threads=", "nyud2=...")
 PATHS = {"files.neutral=...": "neutral", "files.male=...": "m", "files.female=...": "f"}
@@ -105,8 +98,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             "imdb_wiki": tiny.config,
             "nyud2": tiny.depth_config,
             "ihmr": tiny_bodies.config,
-            "stsb": text_config,
-            "tabular": table_config,
+            "stsb": short_config,
+            "tabular": short_config,
         }
         benchmark = row.experiment.split("/")[0]
         said = [text for text in overrides if not text.startswith("paths.data=")]
@@ -151,24 +144,21 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("models.smpl.SMPL_VERTICES", 2400)
 
 
-def text_config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictConfig:
-    """Return a config of one epoch on vectors of four numbers."""
-    own = [f"experiment={experiment}", "model.inputs=16", f"paths.outputs={outputs}"]
-    short = ["trainer.epochs=1", "trainer.accelerator=cpu", "log.progress=false"]
-    return composed("train", [*own, *overrides, *short, f"++paths.stsb={data / 'vectors'}"])
-
-
-def table_config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictConfig:
-    """Return a config of one epoch on another table, which has two inputs."""
-    table = [f"dataset.csv={data / 'tabular/wine.csv'}", "model.inputs=2", "trainer.epochs=1"]
-    own = [f"experiment={experiment}", f"paths.outputs={outputs}", "log.progress=false"]
-    return composed("train", [*own, *overrides, *table])
+def short_config(data: Path, outputs: Path, experiment: str, *overrides: str) -> DictConfig:
+    """Return a config of one epoch on vectors of four numbers, or on a table with two inputs."""
+    own = [f"experiment={experiment}", f"paths.outputs={outputs}", "model.inputs=16"]
+    own += ["trainer.epochs=1", "trainer.accelerator=cpu", "log.progress=false"]
+    last = [f"++paths.stsb={data / 'vectors'}"]
+    if experiment == "tabular/vanilla":
+        last = [f"dataset.csv={data / 'tabular/wine.csv'}", "model.inputs=2"]
+    return composed("train", [*own, *overrides, *last])
 
 
 def shortened(script: str, said: tuple[str, ...]) -> list[str]:
     """Return the arguments of a command without those that need real data, and with short runs."""
-    swept = ("experiment=", "seed=")  # of a sweep, the first
-    own = [text.split(",")[0] if text.startswith(swept) else text for text in said]
+    own = [
+        x.split(",")[0] if x.startswith(("experiment=", "seed=")) else x for x in said
+    ]  # a sweep
     own = [text.replace("=/data/", "=data/") for text in own if not text.startswith(LEFT_OUT)]
     for text, name in PATHS.items():
         found = f"{text.partition('=')[0]}=basicModel_{name}_lbs_10_207_0_v1.0.0.pkl"
@@ -177,11 +167,11 @@ def shortened(script: str, said: tuple[str, ...]) -> list[str]:
     if script == "train":
         own += [] if any(text.startswith("preset=") for text in own) else ["preset=laptop"]
         if any(text.startswith("experiment=ihmr/") for text in own):
-            short = BODIES
+            short = workspace.BODIES
         if "experiment=tabular/vanilla" in own:
             short = [text for text in short if text.startswith(("trainer.", "log.", "paths.out"))]
-        one = ("trainer.devices=1", "trainer.num_nodes=1", "trainer.precision=32-true")
-        return [*own, *short, *one]
+        one = ["trainer.devices=1", "trainer.num_nodes=1", "trainer.precision=32-true"]
+        return own + short + one
     if script == "leaderboard":  # the first two benchmarks
         own = [re.sub(r"^(benchmarks=\[[^,]*,[^,]*),.*", r"\1]", text) for text in own]
     if script == "speed":

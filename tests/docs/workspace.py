@@ -22,6 +22,11 @@ OTHER_BODIES = {  # file of a training set: (fits, folder of images)
     "hr-lspet_train": ("lspet", "hr-lspet"),
     "mpii_train": ("mpii", "mpii"),
 }
+BODIES = [
+    *("paths.data=data", "paths.outputs=outputs", "model.pretrained=false", "dataset.size=32"),
+    *("trainer.epochs=1", "trainer.batch_size=24", "trainer.workers=0", "trainer.accelerator=cpu"),
+    *("log.progress=false", "log.figures=false", "task.overshoot=100"),
+]
 
 
 def write(folder: Path, faces: Path, rooms: Path, bodies: Path) -> Path:
