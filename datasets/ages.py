@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import Dataset
 
 from datasets.io import images
-from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate, manifest, outside
+from datasets.io.files import MAX_PIXELS, Progress, atomic_write, first_outside, locate, manifest
 
 if TYPE_CHECKING:
     from datasets.io.store import Store
@@ -143,10 +143,9 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
             cells = {name: cells[name] or "" for name in COLUMNS if name in header}
             if cells["path"].startswith("/"):
                 cells["path"] = _below(Path(cells["path"]), folders)
-            for name, cell in cells.items():
-                expected, holds = CHECKS[name]
-                if not holds(cell):
-                    raise ValueError(f"{where}: expected {expected}, got {cell!r}.")
+            for name, (expected, holds) in CHECKS.items():
+                if name in cells and not holds(cells[name]):
+                    raise ValueError(f"{where}: expected {expected}, got {cells[name]!r}.")
             age, path, split = float(cells["age"]), cells["path"], cells.get("split", "")
             rows.append(Row(reader.line_num, age, path, split))
     except (UnicodeDecodeError, csv_format.Error) as error:
@@ -154,6 +153,9 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
         raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}") from None
     if not rows:
         raise ValueError(f"{csv}: expected rows, got none.")
+    if (bad := first_outside(row.path for row in rows)) is not None:
+        got = f"a path below the data folder, got {rows[bad].path!r}"
+        raise ValueError(f"{csv}, line {rows[bad].line}: expected {got}.")
     return rows
 
 
@@ -175,7 +177,6 @@ def _is_age(text: str) -> bool:
 CHECKS = {  # {column: (expected, whether a cell is that)}
     "age": (f"an age in 0..{MAX_AGE} years", _is_age),
     "split": (f"split {' or '.join(SPLITS)}", SPLITS.__contains__),
-    "path": ("a path below the data folder", lambda path: not outside(path)),
 }
 
 

@@ -32,8 +32,7 @@ class BalancedLoss(nn.Module):
 
     The loss is multiplied by the likelihood's unit (2 sigma^2 for a Gaussian, without gradient), so
     that it has the plain loss's scale; it can be negative, because log p_train(y) is dropped. It is
-    computed in float32 or better whatever the autocast state. A learned sigma is a parameter of
-    the loss: give `loss.parameters()` to the optimiser.
+    computed in float32 or better. Give `loss.parameters()`, a learned sigma, to the optimiser.
 
     Arguments:
         likelihood: Gaussian, Laplace, Huber, Heteroscedastic, Categorical or Histogram.
@@ -93,7 +92,8 @@ class BalancedLoss(nn.Module):
         return balance - log_p if self.strength == 1 else self.strength * balance - log_p
 
     def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        check_tensors(pred, target)
+        if not (isinstance(pred, Tensor) and isinstance(target, Tensor)):
+            check_tensors(pred, target)
         likelihood: Any = self.likelihood
         with torch.autocast(pred.device.type, enabled=False):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))

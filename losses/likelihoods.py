@@ -101,7 +101,7 @@ class Location(Likelihood):
     """
 
     symbol = "scale"  # name of the parameter
-    log_z = 0.0
+    log_z, normalised = 0.0, True
 
     @torch.inference_mode(False)  # its tensors take part in training, wherever it is created
     def __init__(self, scale: Any, learn: bool, floor: float):
@@ -190,11 +190,9 @@ class Location(Likelihood):
         if prefix + self.symbol in state_dict:
             self.attempts = ATTEMPTS if state_dict[prefix + self.symbol].isnan().any() else 0
 
-    def norm(self, scale: Tensor, dims: int) -> Tensor:
-        return (scale.log() + self.log_z).expand(dims).sum()
-
     def log_norm(self, pred: Tensor) -> Tensor:
-        return self.norm(self.scale_for(pred), pred.shape[-1])
+        log_scale = self.scale_for(pred).log()
+        return self.normalised * (log_scale + self.log_z).expand(pred.shape[-1]).sum()
 
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         r = (target - pred) / self.scale_for(pred)
@@ -212,7 +210,6 @@ class Gaussian(Location):
 
     symbol = "sigma"
     log_z = math.log(2 * math.pi) / 2
-    normalised = True
 
     def __init__(self, sigma: Any = 1.0, learn_sigma: bool = False, floor: float = 1e-3):
         super().__init__(sigma, learn_sigma, floor)
@@ -230,7 +227,7 @@ class Gaussian(Location):
     def log_prob(self, target: Tensor, pred: Tensor) -> Tensor:
         sigma = self.scale_for(pred)
         log_p = ((target - pred).square() * (-0.5 / sigma.square())).sum(-1)
-        return log_p - self.norm(sigma, pred.shape[-1])
+        return log_p - self.normalised * (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
 
     def log_evidence_atoms(self, pred: Tensor, atoms: Tensor, log_weights: Tensor) -> Tensor:
         """A log-sum-exp over squared distances (N, K), without (N, K, D)."""
@@ -242,7 +239,8 @@ class Gaussian(Location):
             x, a = ((double(points) - middle) / scale for points in (pred, atoms))
             half = (x * x).sum(-1, keepdim=True) / 2 + (a * a).sum(-1) / 2 - x @ a.mT
             logits = log_weights - half
-        return torch.logsumexp(logits, -1).to(pred) - self.norm(sigma, pred.shape[-1])
+        norm = self.normalised * (sigma.log() + self.log_z).expand(pred.shape[-1]).sum()
+        return torch.logsumexp(logits, -1).to(pred) - norm
 
     def log_evidence_mixture(self, pred: Tensor, mixture: "GaussianMixture") -> Tensor:
         """GAI: log sum_k w_k N(pred; mu_k, Sigma_k + sigma^2 I)."""
