@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import Dataset
 
 from datasets.io import images
-from datasets.io.files import MAX_PIXELS, Progress, atomic_write, first_outside, locate, manifest
+from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate, manifest, outside
 
 if TYPE_CHECKING:
     from datasets.io.store import Store
@@ -153,9 +153,9 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
         raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}") from None
     if not rows:
         raise ValueError(f"{csv}: expected rows, got none.")
-    if (bad := first_outside(row.path for row in rows)) is not None:
-        got = f"a path below the data folder, got {rows[bad].path!r}"
-        raise ValueError(f"{csv}, line {rows[bad].line}: expected {got}.")
+    if bad := next((row for row in rows if outside(row.path)), None):
+        expected = f"expected a path below the data folder, got {bad.path!r}"
+        raise ValueError(f"{csv}, line {bad.line}: {expected}.")
     return rows
 
 

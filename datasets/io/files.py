@@ -95,13 +95,10 @@ def refuse_links(path: Path) -> None:
             raise ValueError(f"{found} is a link or a pipe; expected a file or folder. Remove it.")
 
 
-def first_outside(paths: Iterable[str]) -> int | None:
-    """Return the index of the first path that is not a relative path below its folder."""
-    for i, path in enumerate(paths):
-        pure = PurePosixPath(path)
-        if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts:
-            return i
-    return None
+def outside(path: str) -> bool:
+    """Return whether a path is not a relative path below its folder."""
+    pure = PurePosixPath(path)
+    return not path or "\0" in path or pure.is_absolute() or ".." in pure.parts
 
 
 def locate(
