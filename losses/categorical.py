@@ -125,8 +125,8 @@ class Histogram(Likelihood):
         low, high = prior.centers - 0.99 * half, prior.centers + 0.99 * half
         if not torch.equal(self.index(low[:, None]), self.index(high[:, None])):
             raise ValueError(
-                "A bin of the prior reaches into two bins of the Histogram, so the frequency of each "
-                "is unknown; fit Bins with the edges of the Histogram, or finer ones."
+                "A bin of the prior reaches into two bins of the Histogram, so the frequency of "
+                "each is unknown; fit Bins with the edges of the Histogram, or finer ones."
             )
 
     def index(self, target: Tensor) -> Tensor:
