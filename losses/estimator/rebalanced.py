@@ -75,7 +75,7 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
             if cv is None or isinstance(cv, numbers.Integral):  # else its indices are of all rows
-                kept = significant(weight)
+                kept = significant(weight, len(y))
                 X, y, weight = utils._safe_indexing(X, kept), y[kept], weight[kept]
             if validation.has_fit_parameter(self._plain(), "sample_weight"):
                 params = {"sample_weight": weight}

@@ -210,7 +210,7 @@ def distinct(X: NDArray, labels: NDArray, weight: NDArray) -> tuple[NDArray, NDA
     """
     rows, place = np.unique(np.hstack([X, labels]), axis=0, return_inverse=True)
     total = np.bincount(place.ravel(), weights=weight)
-    kept = significant(total)
+    kept = significant(total, len(rows))
     rows, total = rows[kept], total[kept]
     return rows[:, : X.shape[1]].copy(), rows[:, X.shape[1] :].copy(), total
 

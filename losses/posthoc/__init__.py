@@ -121,7 +121,7 @@ class Rebalancer(nn.Module):
         x, y = (a[:, None] if a.ndim == 1 else a for a in (x, y))
         weight = np.ones(len(y)) if sample_weight is None else as_array(sample_weight)
         if sample_weight is not None:
-            x, y, weight = (a[fitting.significant(weight)] for a in (x, y, weight))
+            x, y, weight = (a[fitting.significant(weight, len(y))] for a in (x, y, weight))
         helps = checks.can_help(self, x, y)
         if labels is not None or (self.dims == 1 and isinstance(self.prior, GaussianMixture)):
             self.ends = range_of(self.prior, labels, held_out=y)

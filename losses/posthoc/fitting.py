@@ -40,8 +40,16 @@ NEGLIGIBLE = 1e-6  # samples with a smaller share of the mean weight are left ou
 MOST_SAMPLES, MOST_ROWS = 20_000, 1000  # held-out samples that are used, of D = 1 and of D > 1
 
 
-def significant(weight: NDArray) -> NDArray:
+def significant(weight: NDArray, count: int) -> NDArray:
     """(N,) weights -> indices of all but negligible ones: outliers may have a tiny weight."""
+    if (
+        weight.shape != (count,)
+        or not ((weight >= 0) & (weight < np.inf)).all()
+        or not weight.any()
+    ):
+        raise ValueError(
+            f"Expected {count} weights that are finite and >= 0, at least one of them positive."
+        )
     return np.flatnonzero(weight > NEGLIGIBLE * weight[weight > 0].mean())
 
 

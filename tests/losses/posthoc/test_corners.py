@@ -212,3 +212,10 @@ def test_an_isotonic_curve_has_no_sigma_and_stays_inside():
     assert r(np.array([10.0]))[0] <= NORMAL.max()
     with pytest.raises(ValueError, match="set before an isotonic fit; use strength"):
         r.at(sigma=5.0)
+
+
+@pytest.mark.parametrize("weight", [np.zeros(50), -np.ones(50), np.full(50, np.nan), np.ones(49)])
+def test_weights_that_mean_nothing_are_refused(weight: np.ndarray):
+    labels = np.random.default_rng(0).gamma(2.0, 10.0, 50)
+    with pytest.raises(ValueError, match="Expected 50 weights that are finite and >= 0, at least"):
+        Rebalancer(labels).fit(0.6 * labels + 8, labels, sample_weight=weight)
