@@ -67,7 +67,7 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
         found.append(metrics.samples(pred, *target))
         if stored:
             write_npz(own / runs.PREDICTIONS, {**stored, "test_pred": pred.numpy()})
-        if cfg.get("protocol"):  # its labels have one dimension, so all samples are one batch
+        if getattr(train, "ranges", []):  # labels of one dimension: all samples are one batch
             from engine.training.protocol import errors
 
             removed = errors(pred.numpy(), target[0].numpy(), train.ranges)

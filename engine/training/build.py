@@ -32,16 +32,16 @@ from models.released import state_dict as released_state
 
 
 def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
-    """Return one split of the configured dataset, without the labels that a protocol removes."""
+    """Return one split of the configured dataset, without what a protocol removes."""
     made = targets.make(cfg.dataset, cfg.get("trust"), split=split, **changes)
     if not cfg.get("protocol") or split == "test" or not len(made):
         return made
-    from engine.training.protocol import Kept, removed_ranges
+    from engine.training.protocol import kept
 
     train = made if split == "train" else targets.make(cfg.dataset, cfg.get("trust"), split="train")
     if hasattr(train, "label_counts"):
         raise ValueError("A protocol needs one label per sample, not maps; leave out `protocol`.")
-    return Kept(made, removed_ranges(cfg.protocol, train.labels), train.labels)
+    return kept(cfg.protocol, split, made, train.labels, cfg.get("backbone") is not None)
 
 
 def metrics(cfg: DictConfig, train: Any) -> Any:
