@@ -54,7 +54,7 @@ def evaluate(
         metrics.update(pred, batch["target"], *masked)
         arrays = {"pred": pred.float(), "target": batch["target"].float()} if keep else {}
         if samples:
-            arrays["samples"] = metrics.samples(pred, batch["target"], *masked)
+            arrays["samples"] = metrics.rows[-1].reshape(-1, *metrics.shape)  # as `update` stored
         if arrays:
             arrays["index"] = batch["meta"]["index"]
             found.append({name: array.cpu().numpy() for name, array in arrays.items()})
