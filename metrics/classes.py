@@ -28,7 +28,7 @@ class ReportMetrics(Metric):
     """
 
     full_state_update = False
-    names_reported: tuple[str, ...]  # of the report
+    names_reported: Sequence[str]  # of the report
     rows: list[Tensor]
 
     def __init__(self, kind: report.Kind, *shape: int, **kwargs: Any) -> None:
