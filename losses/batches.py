@@ -170,10 +170,11 @@ class LearnedScale:
             return
         if id(scale) not in self.averaged:  # a copy, or a parameter that was replaced
             self.average_gradients(loss)
-        if self.warned or _passes(scale) < PASSES:
+        if self.warned or scale.grad is None or scale.grad._version < PASSES:
             return
         nearest = _nearest_parameter(pred)
-        if nearest is None or 2 * _passes(nearest) >= _passes(scale):
+        added = -1 if nearest is None or nearest.grad is None else nearest.grad._version
+        if nearest is None or 2 * added >= scale.grad._version:
             return
         self.warned = True
         warnings.warn(
@@ -183,11 +184,6 @@ class LearnedScale:
             f"fixed {name}.",
             stacklevel=3,
         )
-
-
-def _passes(parameter: Tensor) -> int:
-    """Return how many backward passes added to a gradient since it was cleared, -1 without one."""
-    return -1 if parameter.grad is None else parameter.grad._version
 
 
 def _nearest_parameter(pred: Tensor) -> Tensor | None:
