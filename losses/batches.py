@@ -74,7 +74,8 @@ def check_samples(
             ignored = ignored & ~target.isfinite()
         target = target.masked_fill(ignored, 0.0)
     if is_readable(target):
-        check_numbers(target, weight, mean)
+        if weight is not None or not math.isfinite(target.sum().item()):
+            check_numbers(target, weight, mean)
     elif weight is not None:
         weight = torch.where(weight < 0, math.nan, weight)
     return target, weight
@@ -84,7 +85,7 @@ def check_numbers(target: Tensor, weight: Tensor | None = None, mean: bool = Tru
     """Raise if a label (N, D) is not finite, or a weight (N,) is negative or, of a mean, their sum
     is zero.
     """
-    if not math.isfinite(target.sum().item()) and not torch.isfinite(target).all():
+    if not torch.isfinite(target).all():
         bad = (~torch.isfinite(target)).flatten(1).any(-1).nonzero()[:, 0].tolist()
         raise ValueError(
             f"Targets must be finite; samples {bad[:5]} are not. Give them weight 0; if only some "
@@ -169,10 +170,11 @@ class LearnedScale:
             return
         if id(scale) not in self.averaged:  # a copy, or a parameter that was replaced
             self.average_gradients(loss)
-        if self.warned or _passes(scale) < PASSES:
+        if self.warned or scale.grad is None or scale.grad._version < PASSES:
             return
         nearest = _nearest_parameter(pred)
-        if nearest is None or 2 * _passes(nearest) >= _passes(scale):
+        added = -1 if nearest is None or nearest.grad is None else nearest.grad._version
+        if nearest is None or 2 * added >= scale.grad._version:
             return
         self.warned = True
         warnings.warn(
@@ -182,11 +184,6 @@ class LearnedScale:
             f"fixed {name}.",
             stacklevel=3,
         )
-
-
-def _passes(parameter: Tensor) -> int:
-    """Return how many backward passes added to a gradient since it was cleared, -1 without one."""
-    return -1 if parameter.grad is None else parameter.grad._version
 
 
 def _nearest_parameter(pred: Tensor) -> Tensor | None:

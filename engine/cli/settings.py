@@ -135,10 +135,9 @@ def unknown_metrics(
     target: str, trust: targets.Trust, names: Iterable[tuple[str, str]]
 ) -> list[str]:
     """Return a problem for each (setting, metric) that the report does not have."""
-    metrics = targets.find(target, trust)
-    if not hasattr(metrics, "names_reported"):
+    known = getattr(targets.find(target, trust), "names_reported", None)
+    if known is None:
         return []
-    known = metrics.names_reported()
     some = ", ".join(known[:8])
     return [
         f"{key}: unknown metric {name!r}; choose from {some}, ...{nearest(name, known)}"

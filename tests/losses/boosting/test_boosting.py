@@ -25,7 +25,7 @@ from losses import (
 )
 from losses.boosting import BalancedBooster, Objective, objective
 from synthetic.benchmark.problems import Problem, make_splits
-from tests.losses.boosters import ETAS, KINDS, case, train
+from tests.losses.boosting.boosters import ETAS, KINDS, case, train
 from tests.losses.pairs import D64, mixture
 
 EDGES = np.linspace(-4.0, 8.0, 41)
@@ -146,7 +146,7 @@ def test_the_bound_holds_for_labels_with_gaps():
 
 @pytest.mark.parametrize("index", range(len(KINDS)), ids=KINDS)
 def test_the_loss_never_rises_and_predictions_stay_near_the_labels(index: int):
-    """One distribution of each kind of tests/losses/boosters.py."""
+    """One distribution of each kind of tests/losses/boosting/boosters.py."""
     given = case(index, count=200)
     for library in ETAS:
         if given.y.ndim == 1 or library == "xgboost":
