@@ -64,8 +64,9 @@ class AgeDataset(Dataset):
         self.numbers = [number for number, row in enumerate(rows) if row.split == split]
         chosen = [rows[number] for number in self.numbers]
         if not chosen:
-            found = f"{dict(Counter(row.split for row in rows))}. Make them with {PREPARE}."
-            raise ValueError(f"{csv}: expected rows with split {split!r}, got {found}")
+            found = f"{dict(Counter(row.split for row in rows))}. Write them into the column split,"
+            advice = f"or let {PREPARE} split a CSV without it; it needs three images of an age."
+            raise ValueError(f"{csv}: expected rows with split {split!r}, got {found} {advice}")
         self.size, self.max_pixels = size, max_pixels
         self.augment = split == "train" if augment is None else augment
         self.padding = round(size / 14)  # 16 at 224 px
@@ -134,8 +135,11 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
     try:
         header = reader.fieldnames or []
         if not set(needed) <= set(header):
-            got = f"got {', '.join(header)!r:.80}"
+            got = f"got {', '.join(header)!r:.80}. Name them so, separated by commas"
             raise ValueError(f"{csv}: expected the columns {columns}; {got}.")
+        if twice := [name for name in COLUMNS if header.count(name) > 1]:
+            advice = "Remove or rename the others"
+            raise ValueError(f"{csv}: expected one column {twice[0]}, got several. {advice}.")
         for cells in reader:
             where = f"{csv}, line {reader.line_num}"
             if None in cells:
@@ -149,8 +153,8 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
             age, path, split = float(cells["age"]), cells["path"], cells.get("split", "")
             rows.append(Row(reader.line_num, age, path, split))
     except (UnicodeDecodeError, csv_format.Error) as error:
-        got = f"a file of another kind ({type(error).__name__}). Make it with {PREPARE}."
-        raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}") from None
+        got = f"a file of another kind ({type(error).__name__}). Save it as CSV in UTF-8"
+        raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}.") from None
     if not rows:
         raise ValueError(f"{csv}: expected rows, got none.")
     if bad := next((row for row in rows if outside(row.path)), None):

@@ -63,8 +63,10 @@ def _make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
         split = None if split is None else split[here]
     files = [root / path for path in paths]
     groups = identical_images(files, functools.partial(tqdm, desc="comparing images"))
+    together = groups if cfg.identical_on_one_side else []
     if split is None:
-        split = balanced_split(ages, cfg.cap, cfg.seed, groups if cfg.identical_on_one_side else ())
+        split = balanced_split(ages, cfg.cap, cfg.seed, together)
+    split[sum(together, [])] = "train"  # in a given split, too
     _report_identical(target.with_name(f"{target.stem}_identical.csv"), groups, ages, paths, split)
     write_csv(target, ages.tolist(), paths, split.tolist())
 
