@@ -42,7 +42,7 @@ class BalancedLoss(nn.Module):
         reduction: "mean" (weighted, if there are weights), "sum", or "none" for (N,), each sample
             times its weight.
 
-    Example:
+    Examples:
         >>> loss = BalancedLoss(Laplace(scale=5.0), Batch())  # a balanced L1
     """
 
@@ -155,7 +155,7 @@ class BMC(BalancedLoss):
         max_atoms: that many labels, sampled in each step, next to the own one; for large batches.
         strength, full_nll, reduction: see `BalancedLoss`.
 
-    Example:
+    Examples:
         >>> loss = BMC(sigma=1.0, learn_sigma=True)
         >>> groups = [{"params": model.parameters()}, {"params": loss.parameters(), "lr": 1e-2}]
         >>> optimizer = torch.optim.Adam(groups, lr=1e-3)
@@ -184,7 +184,7 @@ class GAI(BalancedLoss):
         prior_or_path: a `GaussianMixture`, or the path of a file that its `save` wrote.
         sigma, learn_sigma, strength, full_nll, reduction: see `BMC`.
 
-    Example:
+    Examples:
         >>> loss = GAI(GaussianMixture.fit(train_labels, components=8), sigma=1.0)
     """
 
@@ -211,7 +211,7 @@ class BNI(BalancedLoss):
         prior: `Bins(centers, weights)`, or `Bins.fit(train_labels, edges)`.
         sigma, learn_sigma, strength, full_nll, reduction: see `BMC`.
 
-    Example, for whole ages:
+    Examples:
         >>> loss = BNI(Bins.fit(train_ages, edges=np.arange(-0.5, 122)), sigma=8.0)
     """
 
@@ -240,8 +240,7 @@ def balanced_mse(
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Balanced MSE as a function: BMC without a prior, GAI with a GaussianMixture, BNI with Bins.
-    A tensor sigma gets a gradient. Example:
-        >>> balanced_mse(model(x), y, sigma=8.0).backward()
+    A tensor sigma gets a gradient: `balanced_mse(model(x), y, sigma=sigma).backward()`.
     """
     state = {"likelihood.sigma": sigma} if isinstance(sigma, Tensor) else {}
     gaussian = Gaussian(torch.ones(sigma.shape) if state else sigma)

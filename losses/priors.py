@@ -55,8 +55,8 @@ class Bins(Prior):
     A learned scale stays above a quarter of the widest bin with labels: below, the sum over centers
     is no integral, and the loss of labels between them has no minimum.
 
-    Example, for whole ages, which are the centers of the bins:
-        >>> edges = np.arange(-0.5, 122)
+    Examples:
+        >>> edges = np.arange(-0.5, 122)  # whole ages are the centers of the bins
         >>> prior = Bins.fit(train_ages, edges, smoothing={"kernel": "gaussian"})
     """
 
