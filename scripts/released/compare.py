@@ -9,10 +9,9 @@ A comparison is a generator function (root, work) of (quantity, ours, theirs). A
 """
 
 import importlib
-import inspect
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def compare(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a line for each quantity, and a sentence for everything that was skipped.
 
-    repositories: {key: {url, parts}}; a part is a module of scripts/released/.
+    repositories: {key: {url, checks: {module of scripts/released/: [function]}}}.
     clones: {key: folder or None}.
     nyud2: folder of NYUD2-DIR, which a check finds as `nyud2` in its work folder.
     """
@@ -45,32 +44,26 @@ def compare(
         if clone is None:
             skipped.append(f"{name}: no clone given")
             continue
-        for part, check in _checks(repository["parts"], only or ""):
-            title = f"{part}.{check.__name__}"
-            torch.manual_seed(0)  # a check alone has the numbers that it has among all
-            try:
-                with tempfile.TemporaryDirectory() as work, old_environment():
-                    if nyud2 is not None:
-                        (Path(work) / "nyud2").symlink_to(Path(nyud2).resolve())
-                    for quantity, ours, theirs in check(Path(clone), Path(work)):
-                        lines.append({"repository": name, **line(part, quantity, ours, theirs)})
-            except Missing as error:
-                skipped.append(f"{name}, {title}: {error}")
-            except Exception as error:
-                verdict = f"FAILED: {type(error).__name__}: {error}".splitlines()[0]
-                cells = [title, "-", "-", verdict]
-                lines.append({"repository": name, "verdict": verdict, "cells": cells})
+        for part, names in repository["checks"].items():
+            module = importlib.import_module(f"scripts.released.{part}")
+            for check in names:
+                title = f"{part}.{check}"
+                if only is not None and only not in title:
+                    continue
+                torch.manual_seed(0)  # a check alone has the numbers that it has among all
+                try:
+                    with tempfile.TemporaryDirectory() as work, old_environment():
+                        if nyud2 is not None:
+                            (Path(work) / "nyud2").symlink_to(Path(nyud2).resolve())
+                        quantities = getattr(module, check)(Path(clone), Path(work))
+                        lines.extend({"repository": name, **line(part, *q)} for q in quantities)
+                except Missing as error:
+                    skipped.append(f"{name}, {title}: {error}")
+                except Exception as error:
+                    verdict = f"FAILED: {type(error).__name__}: {error}".splitlines()[0]
+                    cells = [title, "-", "-", verdict]
+                    lines.append({"repository": name, "verdict": verdict, "cells": cells})
     return lines, skipped
-
-
-def _checks(parts: list[str], only: str) -> Iterator[tuple[str, Any]]:
-    """Yield the generator functions (root, work) of each module, in their order there."""
-    for part in parts:
-        module = importlib.import_module(f"scripts.released.{part}")
-        for name, check in vars(module).items():
-            wanted = inspect.isgeneratorfunction(check) and only in f"{part}.{name}"
-            if wanted and [*inspect.signature(check).parameters] == ["root", "work"]:
-                yield part, check
 
 
 def line(part: str, quantity: str, ours: Any, theirs: Any) -> dict[str, Any]:
