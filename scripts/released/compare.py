@@ -31,8 +31,9 @@ def compare(
     clones: Mapping[str, str | Path | None],
     only: str | None = None,
     nyud2: str | None = None,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a line for each quantity, and a sentence for everything that was skipped.
+) -> dict[str, Any]:
+    """Return {lines, deviations, skipped}: a line for each quantity, the reasons of those that
+    deviate, and a sentence for everything that was skipped.
 
     repositories: {key: {url, checks: {module of scripts/released/: [function]}}}.
     clones: {key: folder or None}.
@@ -63,7 +64,9 @@ def compare(
                     verdict = f"FAILED: {type(error).__name__}: {error}".splitlines()[0]
                     cells = [title, "-", "-", verdict]
                     lines.append({"repository": name, "verdict": verdict, "cells": cells})
-    return lines, skipped
+    used = [line["deviation"] for line in lines if line["verdict"].startswith("deviation")]
+    reasons = {name: RULES["deviations"][name] for name in used}
+    return {"lines": lines, "deviations": reasons, "skipped": skipped}
 
 
 def line(part: str, quantity: str, ours: Any, theirs: Any) -> dict[str, Any]:
@@ -146,13 +149,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     return "\n".join([*text, "", f"`{meta['command']}`", ""])
 
 
-def publish(
-    lines: list[dict[str, Any]], skipped: list[str], meta: Mapping[str, Any], root: Path
-) -> None:
+def publish(report: Mapping[str, Any], root: Path) -> None:
     """Write results/fidelity.json and docs/fidelity.md."""
-    used = [line["deviation"] for line in lines if line["verdict"].startswith("deviation")]
-    reasons = {name: RULES["deviations"][name] for name in used}
-    report = {"lines": lines, "deviations": reasons, "skipped": skipped, "meta": meta}
     with atomic_write(root / "results" / "fidelity.json") as file:
         file.write((json.dumps(report, indent=1) + "\n").encode())
     with atomic_write(root / "docs" / "fidelity.md") as file:
