@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .batches import LearnedScale, check_samples, check_tensors, samples
+from .batches import check_samples, check_tensors, learned_scale, samples
 from .categorical import check_pair
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
@@ -73,16 +73,14 @@ class BalancedLoss(nn.Module):
             likelihood.floor = max(likelihood.floor, prior.least_scale)
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll, self.reduction = strength, full_nll, reduction
-        self.learned_scale = LearnedScale(self)
+        self.warned = False
 
     def rows(
-        self,
-        pred: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        likelihood: Likelihood | None = None,  # a faster version of the loss's own
+        self, pred: Tensor, target: Tensor, weight: Tensor | None = None, likelihood: Any = None
     ) -> Tensor:
-        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior."""
+        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior.
+        likelihood: a faster version of the loss's own.
+        """
         likelihood = likelihood or self.likelihood
         labels = target if weight is None else samples(target, weight)
         log_p = likelihood.log_prob(target, pred)
@@ -99,9 +97,10 @@ class BalancedLoss(nn.Module):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
             pred, target = likelihood.as_rows(pred, target)
             target, weight = check_samples(pred, target, weight, self.reduction == "mean")
-            if likelihood._parameters and self.training:
-                self.learned_scale.check(self, pred)
-            with likelihood.started(pred, target, weight) if likelihood.attempts else nullcontext():
+            with (
+                likelihood.started(pred, target, weight) if likelihood.attempts else nullcontext(),
+                learned_scale(self, pred) if likelihood._parameters else nullcontext(),
+            ):
                 rows = None
                 plain = type(self).rows is BalancedLoss.rows and not torch.compiler.is_compiling()
                 if plain and pred.numel() > SMALL:
