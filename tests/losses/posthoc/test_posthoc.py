@@ -18,7 +18,7 @@ from losses import (
     Rebalancer,
 )
 from losses.fast import log_evidence_slopes
-from losses.posthoc.inverse import noise, plain
+from losses.posthoc.inverse import noise, plain, posterior
 
 RNG = np.random.default_rng(0)
 LABELS = np.concatenate([RNG.normal(0, 1, 3000), RNG.normal(4, 0.5, 500)])
@@ -134,6 +134,29 @@ def test_newton_inverts_in_several_dimensions(strength, monkeypatch):
     slope, _ = log_evidence_slopes(gaussian, prior, m)
     T = m + strength * 1.5**2 * slope
     torch.testing.assert_close(T, x, rtol=0, atol=1e-10)
+
+
+def test_newton_stops_for_each_sample(monkeypatch):
+    """144 dimensions, 16 components that overlap: the slowest sample takes 14 to 17 steps."""
+    rng, steps = np.random.default_rng(0), []
+    root = rng.normal(size=(16, 144, 144)) / 12
+    covariances = root @ root.swapaxes(1, 2) + 0.1 * np.eye(144)
+    prior = GaussianMixture(np.full(16, 1 / 16), 0.05 * rng.normal(size=(16, 144)), covariances)
+    gaussian = Gaussian(torch.tensor(1.0, dtype=torch.float64))
+
+    def T(m):
+        log_q = prior.log_evidence(gaussian, m.requires_grad_(), m)
+        return m.detach() + torch.autograd.grad(log_q.sum(), m)[0]
+
+    def counted(given, var, m):
+        steps.append(len(m))
+        return posterior(given, var, m)
+
+    monkeypatch.setattr("losses.posthoc.inverse.posterior", counted)
+    labels, own = rng.normal(size=(64, 144)), root[rng.integers(16, size=64)]
+    x = T(torch.from_numpy(np.einsum("nde,ne->nd", own, labels) + rng.normal(size=(64, 144))))
+    torch.testing.assert_close(T(Rebalancer(prior, 1.0)(x)), x, rtol=0, atol=1e-10)
+    assert sum(steps) / 64 < 8
 
 
 @pytest.mark.parametrize("prior", [BINS, MIXTURE, NORMAL])
