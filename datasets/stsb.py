@@ -36,11 +36,6 @@ class STSBDataset(Dataset):
         pairs = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
         self.inputs = torch.from_numpy(pairs.astype(np.float32))
 
-    @classmethod
-    def labels_of(cls, split: str, root: str | Path, **settings: Any) -> NDArray[np.float32]:
-        """(N, 1) without the inputs."""
-        return _read(Path(root), split, "score")[0][:, None]
-
     def __len__(self) -> int:
         return len(self.labels)
 

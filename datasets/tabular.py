@@ -95,11 +95,6 @@ class TableDataset(Dataset):
         standardised = (inputs[own] - train.mean(0)) / spread
         self.inputs = torch.from_numpy(standardised.astype(np.float32))
 
-    @classmethod
-    def labels_of(cls, split: str, **settings: Any) -> NDArray[np.float32]:
-        """(N, 1)."""
-        return cls(split=split, **settings).labels
-
     def __len__(self) -> int:
         return len(self.labels)
 
