@@ -57,8 +57,6 @@ def main(cfg: DictConfig) -> None:
 
 def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[Any, Any]:
     """Find or run every setting of every method; return the content and the replicates."""
-    if min(cfg.settings, cfg.seeds) < 1:
-        raise ValueError("settings and seeds: expected at least one of each.")
     check_names("benchmarks", cfg.benchmarks, cfg.known)
     known = {name: cfg.known[name] for name in cfg.benchmarks}
     for setting in ("losses", "regularizers"):
