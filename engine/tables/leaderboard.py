@@ -88,7 +88,7 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
             rows.setdefault(method, {})[name] = tables.cell(values)
             for stored in mean_replicates(of_seeds, [about.column]).values():
                 replicates.setdefault(method, {})[name] = stored
-    columns = {name: targets.plain(about.shown) for name, about in known.items()}
+    columns = {name: {"title": name, **targets.plain(about.shown)} for name, about in known.items()}
     highlight = {"baseline": [PLAIN], "reweighted": [REWEIGHTED]}
     own = {method: method.split(" + ")[0] for method in rows}  # without the regulariser
     content["benchmark"] = {"columns": columns, "highlight": highlight, "own": own}
