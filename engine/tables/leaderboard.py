@@ -57,8 +57,6 @@ def main(cfg: DictConfig) -> None:
 
 def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[Any, Any]:
     """Find or run every setting of every method; return the content and the replicates."""
-    if min(cfg.settings, cfg.seeds) < 1:
-        raise ValueError("settings and seeds: expected at least one of each.")
     check_names("benchmarks", cfg.benchmarks, cfg.known)
     known = {name: cfg.known[name] for name in cfg.benchmarks}
     for setting in ("losses", "regularizers"):
@@ -90,7 +88,7 @@ def compare(cfg: DictConfig, overrides: list[str], progress: Progress) -> tuple[
             rows.setdefault(method, {})[name] = tables.cell(values)
             for stored in mean_replicates(of_seeds, [about.column]).values():
                 replicates.setdefault(method, {})[name] = stored
-    columns = {name: targets.plain(about.shown) for name, about in known.items()}
+    columns = {name: {"title": name, **targets.plain(about.shown)} for name, about in known.items()}
     highlight = {"baseline": [PLAIN], "reweighted": [REWEIGHTED]}
     own = {method: method.split(" + ")[0] for method in rows}  # without the regulariser
     content["benchmark"] = {"columns": columns, "highlight": highlight, "own": own}

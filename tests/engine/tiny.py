@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from engine import CONFIGS
 from engine.runs.run import composed
@@ -45,33 +44,6 @@ class TinyNet(Regressor):
 
     def features(self, x: Tensor) -> Tensor:
         return self.dropout(torch.relu(self.bn(self.conv(x))).mean((-2, -1)))
-
-
-class TinyRows(Dataset):
-    """Twelve rows of four numbers: inputs (4,) that are no images, targets (1,)."""
-
-    def __init__(self, split: str):
-        rng = np.random.default_rng({"train": 0, "val": 1, "test": 2}[split])
-        self.inputs = rng.normal(size=(12, 4)).astype(np.float32)
-        self.labels = (30 + 10 * self.inputs[:, :1]).clip(0, 100)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict:
-        row, label = (torch.from_numpy(of[index]) for of in (self.inputs, self.labels))
-        return {"input": row, "target": label, "meta": {"index": index}}
-
-
-class TinyLine(Regressor):
-    """(N, 4) -> (N, outputs), linear."""
-
-    def __init__(self, outputs: int = 1):
-        super().__init__(4)
-        self.add_head(outputs)
-
-    def features(self, x: Tensor) -> Tensor:
-        return x
 
 
 class TinyMaps(DenseRegressor):

@@ -1,14 +1,10 @@
 """Age figures from made-up runs."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf
 
-from engine.benchmarks import age
 from engine.benchmarks.age import Label, error_per_label, gains, predictions
 from engine.tables.plots import save
 
@@ -52,12 +48,3 @@ def test_saved_figures_are_reproducible(tmp_path: Path):
 
     assert written(tmp_path / "1") == written(tmp_path / "2")
     assert {p.name for p in (tmp_path / "1").iterdir()} == {"a_line.png", "a_line.pdf"}
-
-
-def test_a_table_of_one_row_has_no_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    folder = write(tmp_path / "run", 1, 1)
-    monkeypatch.setattr(age, "read_config", lambda *_: None)
-    monkeypatch.setattr(age.build, "dataset", lambda *_: SimpleNamespace(labels=TARGET))
-    cfg = OmegaConf.create({"name": "t", "benchmark": {"highlight": {"baseline": ["Vanilla"]}}})
-    written = age.plot(cfg, {"Vanilla": [folder]}, tmp_path)
-    assert {path.stem for path in written} == {"t_labels", "t_predictions"}

@@ -9,28 +9,9 @@ from lightning_fabric import Fabric
 
 from datasets.ages import read_csv
 from engine.evaluation import evaluate
-from engine.runs.run import composed, run
+from engine.runs.run import composed
 from models.resnet import ResNet
-from tests.engine.tiny import SIZE, TinyMaps, config
-
-
-@pytest.mark.parametrize("features", ["none", "cached"])
-def test_a_finished_run_is_reproduced(features: str, faces: Path, tmp_path: Path):
-    done = run(config(faces, tmp_path, "imdb_wiki/bmc", f"features={features}"))
-    cfg, task, metrics = evaluate.finished_run(Path(done["folder"]), trust=["tests"])
-    fabric = Fabric(accelerator="cpu", devices=1)
-    again = evaluate.report(fabric, cfg, task, metrics, "test", 5)
-    for key, value in again.items():
-        if done["metrics"][f"test/{key}"] is not None:
-            # other batches, so float32 sums in another order
-            assert value == pytest.approx(done["metrics"][f"test/{key}"], rel=1e-5)
-
-
-def test_a_folder_without_a_run(tmp_path: Path):
-    with pytest.raises(
-        FileNotFoundError, match=r"config\.yaml: no such file; run= takes the folder"
-    ):
-        evaluate.finished_run(tmp_path)
+from tests.engine.tiny import SIZE, TinyMaps
 
 
 def test_a_released_checkpoint(faces: Path, tmp_path: Path):

@@ -12,7 +12,7 @@ from engine.features.cache import MADE_FROM, FeatureTable
 from engine.runs import checkpoint
 from engine.runs.run import run
 from engine.training.build import make_fabric
-from tests.engine.tiny import TinyNet, config, depth_config, write_faces
+from tests.engine.tiny import TinyNet, config, depth_config
 
 STAGE2 = "imdb_wiki/bmc"
 
@@ -128,15 +128,6 @@ def test_the_table_is_keyed_by_the_backbone(faces: Path, tmp_path: Path):
     assert len(list((tmp_path / "features").iterdir())) == 2
 
 
-def test_cached_features_need_frozen_batch_norm(faces: Path, tmp_path: Path):
-    with pytest.raises(
-        ValueError, match=r"features=cached needs a frozen backbone.*freeze_bn=False"
-    ):
-        run(config(faces, tmp_path, STAGE2, "features=cached", "freeze_bn=false"))
-    with pytest.raises(ValueError, match=r"features=cached needs a frozen backbone.*backbone=None"):
-        run(config(faces, tmp_path, "imdb_wiki/vanilla", "features=cached"))
-
-
 DAMAGES = {
     "features.npy is missing or damaged": lambda folder: damage(folder / "features.npy"),
     "target.npy is missing or damaged": lambda folder: (folder / "target.npy").unlink(),
@@ -172,20 +163,6 @@ def test_a_damaged_table_is_recomputed(
     assert torch.equal(batch(), first)
     assert len(passes) == 2
     assert (f"features recomputed, as {message}" in capsys.readouterr().err) == bool(message)
-
-
-def test_other_images_make_the_features_again(tmp_path: Path, capsys: pytest.CaptureFixture):
-    data = write_faces(tmp_path / "data")
-    cfg = config(data, tmp_path, STAGE2, "features=cached", "trainer.epochs=1")
-    cfg.backbone.overrides = ["trainer.epochs=0"]
-    run(cfg)
-    (path,) = (tmp_path / "features").glob("*/train/features.npy")
-    before = path.stat().st_mtime_ns
-    image = data / "imdb_wiki" / "faces" / "train0.jpg"
-    image.write_bytes((data / "imdb_wiki" / "faces" / "train1.jpg").read_bytes())
-    run(cfg)
-    assert path.stat().st_mtime_ns != before
-    assert "features recomputed, as images changed" in capsys.readouterr().err
 
 
 def test_features_that_are_not_finite_are_named(faces: Path, tmp_path: Path):

@@ -207,12 +207,3 @@ def test_cost_of_a_step(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     measured = make.measure(cfg, iterations=2)
     assert measured["seconds"] > 0
     assert 10 < measured["memory_mb"] < ours.nbytes / 2**20
-
-
-@pytest.mark.usefixtures("small")
-def test_an_unknown_column_is_refused_before_anything_is_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(comparison, "run_all", lambda *_: pytest.fail("ran"))
-    cfg = config()
-    cfg.table.columns = ["bmae", "bmae_fw"]
-    with pytest.raises(ValueError, match=r"unknown metric 'bmae_fw'.*Did you mean bmae_few"):
-        comparison.compare(cfg, [], ignore)

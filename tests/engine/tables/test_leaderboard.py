@@ -110,20 +110,6 @@ def test_equal_budgets_and_no_choice_by_the_test_set(finished, tmp_path: Path):
     assert "Mini faces, bMAE (years)" in render(content)
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("benchmarks=[nope]", "benchmarks: unknown nope; choose from stsb"),
-        ("regularizers=[conr]", "regularizers: unknown conr; choose from ranksim"),
-        ("losses=[MSE]", "losses: unknown MSE; choose from Plain"),
-        ("settings=0", "settings and seeds: expected at least one"),
-    ],
-)
-def test_wrong_settings_are_refused(word: str, message: str):
-    with pytest.raises(ValueError, match=message):
-        leaderboard.compare(config(word), [], print)
-
-
 @pytest.mark.filterwarnings("ignore:.*held-out:UserWarning")
 def test_an_interrupted_leaderboard_resumes(faces: Path, tmp_path: Path):
     cfg = config("benchmarks=[faces_mini]", "losses=[Plain]", "regularizers=[]", "trust=[tests]")

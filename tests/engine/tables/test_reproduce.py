@@ -69,13 +69,6 @@ def test_a_failing_stage_is_named_and_the_others_run(tmp_path: Path):
     assert "Traceback" in log.read_text()
 
 
-def test_wrong_names_are_refused():
-    with pytest.raises(ValueError, match="table: unknown nonsense; choose from all, synthetic"):
-        reproduce.stages(config("table=nonsense"))
-    with pytest.raises(ValueError, match=r"paths: unknown imdb; choose from agedb, .*utkface"):
-        reproduce.stages(config("paths.imdb=/x"))
-
-
 @pytest.mark.parametrize("name", ["a b,c", "it's", "x=[1]", "{a: b}", "back\\\\", "q\\'", "ü ~+"])
 def test_a_path_may_need_quotes(name: str, tmp_path: Path):
     folder = tmp_path / name / "imdb_wiki"

@@ -92,7 +92,9 @@ def test_regularizers_of_a_run(faces: Path, tmp_path: Path):
         patch.setattr(checkpoint, "write", stop)
         with pytest.raises(Interrupted):
             run(cfg)
-    again = checkpoint.read(Path(run(cfg)["folder"]) / "checkpoints" / "last.pt")["task"]
+    resumed = Path(run(cfg)["folder"])
+    assert "resuming from" in (resumed / "train.log").read_text()
+    again = checkpoint.read(resumed / "checkpoints" / "last.pt")["task"]
     assert state.keys() == again.keys()
     assert all(torch.equal(value, again[key]) for key, value in state.items())
 
