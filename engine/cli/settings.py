@@ -161,7 +161,8 @@ def _arguments(node: dict[str, Any], trust: targets.Trust, prefix: str) -> Itera
         if key in targets.RESERVED:
             continue
         if key not in signature.parameters and not open_ended and where != "loss.weights":
-            yield f"{where}: {name} takes no {key}.{nearest(key, signature.parameters)}"
+            near = nearest(key, signature.parameters) or f" Remove it: ~{where}"
+            yield f"{where}: {name} takes no {key}.{near}"
             continue
         hint = hints.get(key, object)
         if isinstance(value, dict) and "_target_" in value:

@@ -24,7 +24,7 @@ from engine.cli import targets
 from engine.runs import records
 
 PREDICTIONS, REPLICATES = "predictions.npz", "replicates.npz"
-AGAIN = "Run the same command with rerun=true to train the run again"
+AGAIN = "Remove the folder of this run and run the same command again"
 LARGEST = 1 << 20  # bytes of a config.yaml
 
 
