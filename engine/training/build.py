@@ -224,6 +224,8 @@ def make_fabric(cfg: DictConfig) -> Fabric:
         fabric = Fabric(devices=devices, strategy=strategy, **machine)
     except (MisconfigurationException, TypeError, RuntimeError) as error:
         raise ValueError(f"trainer.accelerator, trainer.devices: {error}") from error
+    if trainer.precision == "16-mixed" and fabric.device.type == "cpu":  # Fabric takes bf16-mixed
+        raise ValueError("trainer.precision=16-mixed needs a GPU; use bf16-mixed on a CPU.")
     return labels_in_full(fabric)
 
 

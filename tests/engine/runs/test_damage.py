@@ -130,7 +130,7 @@ def finished(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 @pytest.mark.parametrize(("name", "damage"), [*REFUSED, *((name, Path.unlink) for name in RESUMED)])
 def test_a_damaged_file(name: str, damage: Damage, finished: tuple, faces: Path, tmp_path: Path):
-    """The command resumes to the same metrics, or advises to remove the folder, which gives them."""
+    """The command resumes to the same metrics, or advises to remove what then gives them."""
     outputs, before = shutil.copytree(finished[0], tmp_path / "out"), finished[1]
     cfg = config(faces, outputs)
     (path,) = outputs.rglob(name)
