@@ -66,7 +66,8 @@ def _make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
     together = groups if cfg.identical_on_one_side else []
     if split is None:
         split = balanced_split(ages, cfg.cap, cfg.seed, together)
-    split[[i for group in together for i in group]] = "train"  # in a given split, too
+    for group in together:  # in a given split, too
+        split[group] = "train"
     _report_identical(target.with_name(f"{target.stem}_identical.csv"), groups, ages, paths, split)
     write_csv(target, ages.tolist(), paths, split.tolist())
 

@@ -46,7 +46,8 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         done = _train(cfg, place)
     if done.get("divergence"):
         raise FloatingPointError(
-            f"The run diverged: {done['divergence']} There is no result. {runs.AGAIN}."
+            f"{done['folder']}: the run diverged: {done['divergence']} There is no result. "
+            f"{runs.AGAIN}."
         ) from FloatingPointError(done["divergence"])
     return done
 

@@ -145,6 +145,11 @@ def label_histogram(
 
     first = max(low, np.floor(labels.min() / step) * step)
     last = min(high, np.ceil(labels.max() / step) * step)
+    if last - first < step:
+        raise ValueError(
+            f"A histogram needs training labels in at least two bins of {step:g}; all lie in "
+            f"{labels.min():g} to {labels.max():g}, and bins in {low:g} to {high:g}."
+        )
     edges = np.arange(first - step / 2, last + step, step)
     return Histogram(edges, soft=soft, point=point)  # pyright: ignore[reportArgumentType]
 
@@ -219,6 +224,8 @@ def make_fabric(cfg: DictConfig) -> Fabric:
         fabric = Fabric(devices=devices, strategy=strategy, **machine)
     except (MisconfigurationException, TypeError, RuntimeError) as error:
         raise ValueError(f"trainer.accelerator, trainer.devices: {error}") from error
+    if trainer.precision == "16-mixed" and fabric.device.type == "cpu":  # Fabric takes bf16-mixed
+        raise ValueError("trainer.precision=16-mixed needs a GPU; use bf16-mixed on a CPU.")
     return labels_in_full(fabric)
 
 
