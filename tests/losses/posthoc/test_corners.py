@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from losses import Bins, GaussianMixture, Histogram, Rebalancer
-from losses.posthoc.labels import tempered
+from losses.posthoc.labels import cells, tempered
 
 RNG = np.random.default_rng(0)
 NORMAL = RNG.normal(size=2000)
@@ -164,7 +164,7 @@ def test_a_dimension_without_noise():
     np.testing.assert_allclose(r(x), x @ ((V + S) @ np.linalg.inv(V)).T, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("sigma", [0.1, 1.0])
+@pytest.mark.parametrize("sigma", [0.05, 0.1, 1.0])
 @pytest.mark.parametrize(
     ("kind", "point"), [("gaussian", "median"), ("laplace", "mean"), ("huber", "median")]
 )
@@ -179,6 +179,11 @@ def test_a_mixture_against_a_fine_sum(sigma, kind, point):
     plain = [y[k] for k in (below < 0.5).sum(1)] if point == "median" else mass @ y / mass.sum(1)
     found = Rebalancer(TWO, sigma, likelihood=kind, point=point)(np.array(plain))
     np.testing.assert_allclose(found, m, rtol=0, atol=5e-4)
+
+
+def test_components_that_overlap_share_their_nodes():
+    one, many = (GaussianMixture(np.ones(k), np.zeros((k, 1)), np.ones((k, 1, 1))) for k in (1, 16))
+    assert len(cells(many)[0]) == len(cells(one)[0])
 
 
 def wrong(message: str, **settings):
