@@ -9,19 +9,17 @@ import csv as csv_format
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from datasets.io import images
-from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate, manifest, outside
-
-if TYPE_CHECKING:
-    from datasets.io.store import Store
+from datasets.io.files import MAX_PIXELS, atomic_write, locate, manifest, outside
+from datasets.io.store import Store, write
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
@@ -204,29 +202,16 @@ def image_files(csv: str | Path, root: str | Path, rows: Sequence[Row]) -> list[
     return locate(Path(root), paths, lambda i: f"{csv}, line {rows[i].line}", inside=True)
 
 
-def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> "Store":
+def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> Store:
     """Open a packed store, checked against this size, CSV and the image files that exist."""
-    from datasets.io.store import Store
-
     packed = Store(path, csv_key(csv), size)
     packed.check_sources([f"{root}/{row.path}" for row in read_csv(csv, root)])
     return packed
 
 
-def pack(
-    csv: str | Path,
-    root: str | Path,
-    path: str | Path,
-    size: int,
-    progress: Progress = iter,
-    log: Callable[[str], None] = print,
-    max_pixels: int = MAX_PIXELS,
-) -> "Store":
-    """Pack the images of all splits of a CSV at S px; an interrupted run resumes."""
-    from datasets.io import store
-
-    files = image_files(csv, root, read_csv(csv, root))
-    return store.write(path, files, csv_key(csv), size, progress, log, max_pixels)
+def pack(csv: str | Path, root: str | Path, path: str | Path, size: int, **options: Any) -> Store:
+    """Pack the images of all splits of a CSV at S px; options: see `datasets.io.store.write`."""
+    return write(path, image_files(csv, root, read_csv(csv, root)), csv_key(csv), size, **options)
 
 
 def csv_key(csv: str | Path) -> str:

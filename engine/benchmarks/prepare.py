@@ -37,8 +37,9 @@ def ages(cfg: DictConfig) -> None:
         _make_csv(cfg, Path(cfg.root), target)
     print(describe(read_csv(target, cfg.root)))
     if cfg.pack is not None:
-        progress = functools.partial(tqdm, desc="packing")
-        packed = pack(target, cfg.root, cfg.store, cfg.pack, progress, max_pixels=cfg.max_pixels)
+        bar = functools.partial(tqdm, desc="packing")
+        limit = cfg.max_pixels
+        packed = pack(target, cfg.root, cfg.store, cfg.pack, progress=bar, max_pixels=limit)
         print(f"{packed.path}: {len(packed)} images of {cfg.pack} px.")
 
 
