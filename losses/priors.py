@@ -129,11 +129,6 @@ class Bins(Prior):
         gaps = self.centers.sort().values.diff()
         self.power, self.single = float(state), is_single(self.centers, gaps[gaps > 0])
 
-    def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
-        """A state of an earlier version has neither widths nor power."""
-        own = {prefix + "widths": self.widths, prefix + "_extra_state": self.get_extra_state()}
-        super()._load_from_state_dict({**own, **state_dict}, prefix, *others)
-
 
 class Batch(Prior):
     """The labels of the batch as samples of p_train: the prior of BMC (Eq. 3.14).
