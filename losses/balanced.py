@@ -97,9 +97,10 @@ class BalancedLoss(nn.Module):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
             pred, target = likelihood.as_rows(pred, target)
             target, weight = check_samples(pred, target, weight, self.reduction == "mean")
+            learns = likelihood._parameters or likelihood._modules
             with (
                 likelihood.started(pred, target, weight) if likelihood.attempts else nullcontext(),
-                learned_scale(self, pred) if likelihood._parameters else nullcontext(),
+                learned_scale(self, pred) if learns else nullcontext(),
             ):
                 rows = None
                 plain = type(self).rows is BalancedLoss.rows and not torch.compiler.is_compiling()

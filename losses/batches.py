@@ -133,7 +133,7 @@ def learned_scale(loss: Any, pred: Tensor) -> Any:
     gradient is averaged over ranks: DDP does so only for parameters of the wrapped module, where a
     second average changes nothing.
     """
-    if loss.training:
+    if loss.training and loss.likelihood._parameters:
         check_optimiser(loss, pred)
     if not (loss.training and has_ranks() and torch.is_grad_enabled()) or is_transformed():
         return nullcontext()
@@ -166,7 +166,7 @@ def check_optimiser(loss: Any, pred: Tensor) -> None:
         f"{type(loss).__name__} never: no optimiser has it. Add "
         f'{{"params": loss.parameters(), "lr": 1e-2}} to the optimiser\'s groups, or use a '
         f"fixed {name}.",
-        stacklevel=3,
+        stacklevel=4,
     )
 
 
