@@ -3,10 +3,9 @@ Each public function but `generate_missing` and `describe` is a script of script
 
 import contextlib
 import functools
-import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from datasets.io.files import atomic_write
 from datasets.io.nyud2_frames import Frames, MatFrames, encode
 from datasets.split import balanced_split, identical_images
 from datasets.stsb import FILES, read_pairs, vectors_of, wordllama
-from engine.processes.pool import side_by_side
 from engine.runs.run import composed
 from metrics.groups import SHOTS, age_shots
 from models.smpl import read_pickle
@@ -180,21 +178,22 @@ def body_models(cfg: DictConfig) -> None:
 
 
 def generate(cfg: DictConfig) -> None:
-    """Generate the datasets of `cfg.draw` in parallel processes, and print what was done."""
-    tasks = [functools.partial(_generate, cfg, name) for name in cfg.draw]
-    shares = [0.0] * len(tasks)
-    title = f"generating {', '.join(cfg.draw)}"
-    with tqdm(total=100, desc=title, unit="%", disable=None) as bar:
-
-        def advance(i: int, share: float | None) -> None:
-            shares[i] = 1.0 if share is None else share
-            bar.update(int(100 * sum(shares) / len(shares)) - bar.n)
-
-        if len(tasks) == 1:  # no process has to start
-            messages = [tasks[0](functools.partial(advance, 0))]
+    """Generate the datasets of `cfg.draw`, and print what was done."""
+    for name in cfg.draw:
+        own: Any = cfg if name == "faces" else cfg[name]
+        progress = functools.partial(tqdm, desc=f"generating {name}", disable=None)
+        if name == "faces":
+            new = write_faces(own.folder, own.images, own.size, own.cap, cfg.seed, progress)
+            about = "\n" + describe(read_csv(Path(own.folder) / "imdb_wiki.csv"))
+        elif name == "rooms":
+            new = write_rooms(own.folder, own.train, own.test, cfg.seed, progress)
+            about = f"\ntrain {own.train:,}, test {own.test:,} frames"
         else:
-            messages = side_by_side(tasks, len(os.sched_getaffinity(0)), advance)
-    print("\n".join(messages))
+            counts: Any = OmegaConf.to_container(own.counts)
+            settings = counts, own.size, cfg.seed, own.poses, progress, own.harder
+            new = write_bodies(own.folder, *settings)
+            about = ""
+        print(f"{own.folder}: {'generated' if new else 'already there, nothing to do'}.{about}")
 
 
 def generate_missing(cfg: DictConfig) -> None:
@@ -211,27 +210,3 @@ def generate_missing(cfg: DictConfig) -> None:
     (settings if part == "faces" else settings[part]).folder = folder
     with contextlib.redirect_stdout(sys.stderr):  # train.py prints the folder of its run
         generate(settings)
-
-
-def _generate(cfg: DictConfig, name: str, report: Callable[[float], None]) -> str:
-    """Generate one dataset and return a message."""
-
-    def progress(items: Any) -> Iterator:
-        for i, item in enumerate(items):
-            if i % 50 == 0:
-                report(i / len(items))
-            yield item
-
-    own: Any = cfg if name == "faces" else cfg[name]
-    if name == "faces":
-        new = write_faces(own.folder, own.images, own.size, own.cap, cfg.seed, progress)
-        about = "\n" + describe(read_csv(Path(own.folder) / "imdb_wiki.csv"))
-    elif name == "rooms":
-        new = write_rooms(own.folder, own.train, own.test, cfg.seed, progress)
-        about = f"\ntrain {own.train:,}, test {own.test:,} frames"
-    else:
-        counts: Any = OmegaConf.to_container(own.counts)
-        settings = counts, own.size, cfg.seed, own.poses, progress, own.harder
-        new = write_bodies(own.folder, *settings)
-        about = ""
-    return f"{own.folder}: {'generated' if new else 'already there, nothing to do'}.{about}"

@@ -18,7 +18,6 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 
 from datasets.io.files import refuse_links
 from engine import CONFIGS, RESULTS
-from engine.benchmarks import prepare as data
 from engine.cli import targets
 from engine.runs import records
 from engine.runs.run import composed
@@ -44,7 +43,7 @@ class Stage(NamedTuple):
 
 def stages(cfg: DictConfig) -> tuple[list[Stage], list[str]]:
     """Return what is to be done, and a line for each table that is skipped."""
-    found, skipped, generated = [], [], set()
+    found, skipped = [], []
     overrides, jobs, is_mini = for_runs(cfg), cfg.jobs, cfg.data == "mini"
     if jobs == "auto":
         jobs = len(os.sched_getaffinity(0)) if is_mini else 1
@@ -65,10 +64,7 @@ def stages(cfg: DictConfig) -> tuple[list[Stage], list[str]]:
         elif folder is not None and not is_mini and not any(Path(folder).glob("*")):
             skipped.append(f"{name}: skipped, no data in {folder}; set {option}.")
             continue
-        generated |= {benchmark.get("mini")} - {None}
         found.append(Stage(name, table.table.get("minutes", MINUTES), work))
-    if is_mini and generated:
-        found.insert(0, Stage("mini datasets", 2, lambda _: prepare(cfg, generated)))
     return found, skipped
 
 
@@ -90,7 +86,9 @@ def for_runs(cfg: DictConfig) -> list[str]:
     nodes: list[Any] = [OmegaConf.select(OmegaConf.load(file), "paths") or {} for file in files]
     nodes.append(OmegaConf.load(CONFIGS / "paths" / "default.yaml"))
     check_names("paths", list(paths), sorted({str(name) for node in nodes for name in node}))
-    quoted = {key: QuotedString(path, Quote.single).with_quotes() for key, path in paths.items()}
+    quoted = {key: _quoted(path) for key, path in paths.items()}
+    if cfg.data == "mini":  # for the data that the first run on it generates
+        quoted["generate"] = f"[{','.join(map(_quoted, cfg.prepare))}]"
     return [
         f"paths={'mini' if cfg.data == 'mini' else 'default'}",
         f"preset={cfg.preset or PRESETS[cfg.data]}",
@@ -100,11 +98,8 @@ def for_runs(cfg: DictConfig) -> list[str]:
     ]
 
 
-def prepare(cfg: DictConfig, wanted: set[str]) -> None:
-    """Generate these mini datasets."""
-    own = composed("prepare_mini", list(cfg.prepare))
-    own.draw = [name for name in own.draw if name in wanted]
-    data.generate(own)
+def _quoted(text: str) -> str:
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 def run_table(table: DictConfig, overrides: list[str], reach: Reach) -> Path:

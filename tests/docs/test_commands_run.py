@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from datasets import nyud2
 from engine import CONFIGS, ROOT
-from engine.benchmarks import prepare, synthetic, tabular
+from engine.benchmarks import synthetic, tabular
 from engine.cli.settings import check
 from engine.runs.run import composed, run
 from engine.speed import timing as speed
@@ -136,7 +136,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (compare, leaderboard, make):
         monkeypatch.setattr(module, "configs", configs)
     monkeypatch.setattr(make, "measure", measured)
-    for module in (tabular, synthetic, prepare):
+    for module in (tabular, synthetic):
         monkeypatch.setattr(module, "side_by_side", one_by_one)
     monkeypatch.setattr(speed, "METHODS", {"BMC": speed.METHODS["BMC"]})
     monkeypatch.setitem(plots.STYLE, "savefig.dpi", 20)

@@ -111,7 +111,6 @@ def test_a_bad_csv_is_named_and_the_input_is_not_overwritten(tmp_path):
         prepare_csv(tmp_path, "age,path\n3,a.jpg\n", "name=labels", "overwrite=true")
 
 
-@pytest.mark.usefixtures("forked_workers")
 def test_mini_is_drawn_from_its_config(tmp_path, capsys):
     faces = [f"folder={tmp_path / 'mini'}", "images=40", "size=16"]
     generate(composed("prepare_mini", ["draw=[faces]", *faces]))

@@ -3,7 +3,6 @@
 import ast
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from omegaconf import OmegaConf
@@ -76,46 +75,18 @@ def test_an_escaped_interpolation_stays_text(tmp_path: Path):
     assert not (tmp_path / "trace").exists()
 
 
-FOREIGN = {
-    "dataset.csv": (
-        {"_target_": "numpy.load", "file": "{folder}/e.npy", "allow_pickle": True},
-        r"numpy\.load.*trust=",
-    ),
-    "loss.prior": ({"_target_": "engine.tables.tradeoff.plot"}, r"tradeoff\.plot.*trust="),
-    "row": ("${oc.env:HOME}", "interpolations are not allowed"),
-    "name": (r"\${oc.create:{_target_:numpy.load,allow_pickle:true}}", "interpolations are not"),
-}
-
-
 @pytest.fixture(scope="module")
 def finished(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(run(config(faces, tmp_path_factory.mktemp("run"), "imdb_wiki/gai"))["folder"])
 
 
-@pytest.fixture
-def folder(finished: Path, tmp_path: Path) -> Path:
-    """A run folder from somebody else, with a file that runs code when it is unpickled."""
-
-    class Malicious:
-        def __reduce__(self):
-            return (Path.touch, (tmp_path / "trace",))
-
-    np.save(tmp_path / "e.npy", np.array([Malicious()], object), allow_pickle=True)
-    (tmp_path / "config.yaml").write_text((finished / "config.yaml").read_text())
-    return tmp_path
-
-
-@pytest.mark.parametrize("key", FOREIGN)
-def test_a_foreign_run_folder_runs_no_code(key: str, folder: Path):
-    saved = yaml.safe_load((folder / "config.yaml").read_text())
-    group, _, last = key.rpartition(".")
-    (saved[group] if group else saved)[last], message = FOREIGN[key]
-    saved["trust"] = ["numpy", "tests", "engine"]  # has no effect in a run folder
-    text = yaml.safe_dump(saved).replace("{folder}", str(folder))
-    (folder / "config.yaml").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        evaluate.finished_run(folder, trust=["tests"])
-    assert not (folder / "trace").exists()
+def test_a_run_folder_has_no_say_in_what_is_allowed(finished: Path, tmp_path: Path):
+    saved = yaml.safe_load((finished / "config.yaml").read_text())
+    saved["dataset"]["csv"] = {"_target_": "numpy.load", "file": "e.npy", "allow_pickle": True}
+    saved["trust"] = ["numpy", "tests", "engine"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
+    with pytest.raises(ValueError, match=r"numpy\.load.*trust="):
+        evaluate.finished_run(tmp_path, trust=["tests"])
 
 
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c]\n"
@@ -127,11 +98,13 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c]\n"
         (BOMB, "anchors and aliases are not allowed"),
         ("a: " + "x" * (1 << 20), "more than 1048576 bytes"),
         ("a: !!python/object/apply:os.system [x]", "could not determine a constructor"),
+        ("row: ${oc.env:HOME}", "interpolations are not allowed"),
+        (r"row: \${oc.create:{_target_:numpy.load}}", "interpolations are not allowed"),
         ("a: [", "expected the node content"),
         ("3", "got 3"),
         ("a: 3", "it has no dataset"),
     ],
-    ids=["alias bomb", "size", "python tag", "damaged", "no mapping", "no run"],
+    ids=lambda part: part[:20],
 )
 def test_foreign_yaml_is_refused(text: str, message: str, tmp_path: Path):
     (tmp_path / "config.yaml").write_text(text)

@@ -21,6 +21,7 @@ from lightning_fabric import Fabric
 from engine.runs import checkpoint, records
 from engine.runs.run import run
 from engine.training import batches
+from tests.datasets.io.test_pickles import Program
 from tests.engine.tiny import config
 
 Damage = Callable[[Path], object]
@@ -55,28 +56,15 @@ def other_byte(path: Path) -> None:
     path.write_bytes(data)
 
 
-def malicious(save: Callable[[object, Path], object]) -> Damage:
-    class Malicious:
-        def __init__(self, trace: Path):
-            self.trace = trace
-
-        def __reduce__(self):
-            return (os.system, (f"touch {self.trace}",))
-
-    def write(path: Path) -> None:
-        save({"format": checkpoint.FORMAT, "task": Malicious(path.parent / "trace")}, path)
-
-    return write
-
-
+HOSTILE = {"format": checkpoint.FORMAT, "task": Program(os.system, ("touch trace",))}
 CHECKPOINTS: list[tuple[Damage, str]] = [
     *(
         (cut(kept), "expected a checkpoint.*cut off.*remove the run")
         for kept in (0, 1, 100, 0.5, 0.99)
     ),
     (other_byte, "damaged, the checksum .*remove the run"),
-    (malicious(torch.save), "never executed"),
-    (malicious(lambda what, path: path.write_bytes(pickle.dumps(what))), "never executed"),
+    (lambda path: torch.save(HOSTILE, path), "never executed"),
+    (lambda path: path.write_bytes(pickle.dumps(HOSTILE)), "never executed"),
     *(
         (lambda path, what=what: torch.save(what, path), "expected a checkpoint of this engine, fo")
         for what in ({"state_dict": {}}, [1, 2], {"format": "another"})
@@ -86,13 +74,16 @@ CHECKPOINTS: list[tuple[Damage, str]] = [
 
 
 @pytest.mark.parametrize(("damage", "message"), CHECKPOINTS)
-def test_a_damaged_or_hostile_checkpoint_is_refused(damage: Damage, message: str, tmp_path: Path):
-    path = tmp_path / "last.pt"
+def test_a_damaged_or_hostile_checkpoint_is_refused(
+    damage: Damage, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = Path("last.pt")
     checkpoint.write(path, {"task": {"a": torch.zeros(1000)}})
     damage(path)
     with pytest.raises((ValueError, FileNotFoundError), match=rf"last\.pt.*{message}"):
         checkpoint.read(path)
-    assert not (tmp_path / "trace").exists()
+    assert not Path("trace").exists()
 
 
 def test_round_trip_of_tensors_and_random_states(tmp_path: Path):

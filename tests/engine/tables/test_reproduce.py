@@ -1,6 +1,7 @@
 """One command runs every table of the paper, or those whose real data is there."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -26,9 +27,16 @@ def test_every_table_of_the_paper_is_a_stage():
     made, skipped = reproduce.stages(config())
     paper = [name for name, table in table_configs().items() if table.get("paper")]
     paper.remove("stsb")  # whose sentences are not generated
-    assert [stage.name for stage in made] == ["mini datasets", *paper]
+    assert [stage.name for stage in made] == paper
     assert skipped == ["stsb: skipped, no generated data; use data=real paths.stsb=<folder>."]
     assert all(stage.minutes > 0 for stage in made)
+
+
+def test_settings_of_mini_data_reach_the_run_that_generates_it():
+    words = ["images=20", "bodies.counts={h36m_train:8}"]
+    passed = reproduce.for_runs(config(f"prepare={json.dumps(words)}"))
+    cfg = composed("train", ["experiment=imdb_wiki/bmc", *passed])
+    assert (cfg.paths.suffix, cfg.paths.generate) == ("_mini", words)
 
 
 def test_real_data_that_is_not_there_is_skipped_with_a_line(tmp_path: Path):
