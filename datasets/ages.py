@@ -6,6 +6,7 @@ split.
 """
 
 import csv as csv_format
+import functools
 import hashlib
 import io
 from collections import Counter
@@ -122,8 +123,14 @@ def read_csv(
     if not csv.is_file():
         raise FileNotFoundError(f"{csv}: no such CSV. Make it with {PREPARE}.")
     folder = csv.parent if root is None else Path(root)
+    return _read(csv, folder, COLUMNS if needs_split else COLUMNS[:2], csv_key(csv))
+
+
+@functools.lru_cache(maxsize=2)  # 200,000 rows take more than a second
+def _read(csv: Path, folder: Path, needed: Sequence[str], key: str) -> list[Row]:
+    """Read an age CSV whose content has this key; each split and the fingerprint need it."""
     with csv.open(newline="", encoding="utf-8-sig") as file:
-        return _rows(csv, file, folder, COLUMNS if needs_split else COLUMNS[:2])
+        return _rows(csv, file, folder, needed)
 
 
 def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list[Row]:
