@@ -1,5 +1,6 @@
 """Whatever can change a number changes the identity of a run; nothing else does."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -151,10 +152,12 @@ def test_a_diverged_run_is_remembered(faces: Path, tmp_path: Path):
     assert log.read_text().count(" diverged: ") == 1
 
 
-def test_test_labels_beyond_those_of_training_are_plausible(faces: Path, tmp_path: Path):
-    """An untrained network predicts about 0, which is far from every label that is left out."""
-    left_out = ("protocol=interpolation", "protocol.first=0.2", "protocol.last=1.0")
-    assert run(config(faces, tmp_path, "imdb_wiki/vanilla", *left_out, "trainer.epochs=1"))
+def test_test_labels_beyond_those_of_training_are_plausible(tmp_path: Path):
+    """An untrained network predicts about 0, no further from a test label than from 0."""
+    data = write_faces(tmp_path / "data")
+    table = data / "imdb_wiki" / "imdb_wiki.csv"
+    table.write_text(re.sub(r"\d+(,\S+,train)", r"5\1", table.read_text()))
+    assert run(config(data, tmp_path, "imdb_wiki/vanilla", "trainer.epochs=1"))["metrics"]
 
 
 @pytest.mark.parametrize(
