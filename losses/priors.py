@@ -7,6 +7,7 @@ in mixture.py, class frequencies are in categorical.py.
 N: samples; D: label dimensions; K: atoms or bins.
 """
 
+import math
 import warnings
 from typing import Any
 
@@ -70,6 +71,8 @@ class Bins(Prior):
             raise ValueError(
                 f"Expected finite centers (K,), weights (K,) and widths (K,) > 0, got {shapes}."
             )
+        if not math.isfinite(power):
+            raise ValueError(f"power must be a finite number, got {power}.")
         self.least_scale = 0.0 if widths is None else v[w > 0].max().item() / 4
         c, w, v = (t[w > 0] for t in (c, w, even(v)))
         w = (w / v) ** power * v

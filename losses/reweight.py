@@ -82,7 +82,10 @@ def histogram(
     sample_weight: how often each label occurs, where the labels are the distinct ones. The counts
     are integers if all weights are whole.
     """
-    values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
+    shape, bounds = tuple(np.shape(labels)), np.asarray(edges, dtype=float)
+    if sum(n != 1 for n in shape) > 1:
+        raise ValueError(f"expected labels of one dimension, (N,) or (N, 1), got {shape}")
+    values = np.asarray(labels, dtype=float).ravel()
     times = np.ones(values.shape, np.int64) if sample_weight is None else np.asarray(sample_weight)
     if times.shape != values.shape or not (np.isfinite(times) & (times >= 0)).all():
         raise ValueError(
@@ -207,6 +210,5 @@ def label_weights(
     labels: ArrayLike, edges: ArrayLike, sample_weight: ArrayLike | None = None, **options
 ) -> NDArray[np.float64]:
     """(N,) one weight per label: `bin_weights` of the labels' histogram."""
-    values, bounds = np.asarray(labels, dtype=float).ravel(), np.asarray(edges, dtype=float)
-    weights = bin_weights(histogram(values, bounds, sample_weight), **options)
-    return weights[bin_index(values, bounds)]
+    weights = bin_weights(histogram(labels, edges, sample_weight), **options)
+    return weights[bin_index(np.asarray(labels, dtype=float).ravel(), np.asarray(edges))]

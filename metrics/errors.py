@@ -99,8 +99,12 @@ def as_float64(values: Array) -> Tensor:
 
 
 def flat(name: str, values: Array) -> Tensor:
-    """Flatten any shape to (N,), finite."""
-    return require_finite(name, as_float64(values).flatten())
+    """Return (N,) finite numbers; other axes have length one."""
+    found = as_float64(values)
+    if sum(n != 1 for n in found.shape) > 1:
+        got = f"{tuple(found.shape)}; report each dimension on its own"
+        raise ValueError(f"{name} must be (N,) or (N, 1), one number per sample, got {got}.")
+    return require_finite(name, found.flatten())
 
 
 def paired(pred: Array, target: Array, mask: Array | None = None) -> tuple[Tensor, Tensor]:
@@ -115,6 +119,13 @@ def paired(pred: Array, target: Array, mask: Array | None = None) -> tuple[Tenso
         keep = m.flatten() != 0
     p, t = p.flatten()[keep], t.flatten()[keep]
     return require_finite("pred", p), require_finite("target", t)
+
+
+def labelled(pred: Array, target: Array) -> Tensor:
+    """(N,), (N,) -> (N, 2), each prediction next to its label."""
+    require_same_shape("pred", as_float64(pred), "target", as_float64(target))
+    p = flat("pred", pred)
+    return torch.stack([p, flat("target", target).to(p.device)], 1)
 
 
 def require_same_shape(name: str, a: Tensor, other: str, b: Tensor) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from . import errors as e
 from . import groups as g
-from .errors import Array, flat, paired, require_same_shape
+from .errors import Array, flat, labelled, paired, require_same_shape
 
 Report = dict[str, float]
 Averages = dict[str, Tensor]  # {key: (R,)}
@@ -62,7 +62,7 @@ class Binned(NamedTuple):
     measures: Sequence[Measure]
 
     def samples(self, pred: Array, target: Array) -> Tensor:
-        return torch.stack(paired(pred, target), 1)
+        return labelled(pred, target)
 
     def averages(self, rows: Tensor, weights: Tensor) -> Averages:
         p, t = rows.T

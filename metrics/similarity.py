@@ -6,7 +6,7 @@ Shapes: N pairs, L training labels, B = 50 label bins, R bootstrap replicates.
 import torch
 from torch import Tensor
 
-from .errors import Array, paired
+from .errors import Array, labelled
 from .groups import SUFFIXES, shot_members, similarity_bins, similarity_shots
 from .report import Averages, Report, report
 
@@ -25,7 +25,7 @@ class Similarity:
         self.shots = similarity_shots(train_labels).cpu()
 
     def samples(self, pred: Array, target: Array) -> Tensor:
-        return torch.stack(paired(pred, target), dim=1)
+        return labelled(pred, target)
 
     def averages(self, rows: Tensor, weights: Tensor) -> Averages:
         p, t = rows.cpu().T

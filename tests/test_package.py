@@ -167,6 +167,11 @@ main(["diagnose", "a.csv", "--column", "target"])
 main(["evaluate", "a.csv", "--pred", "pred", "best"])
 main(["rebalance", "b.csv", "--validation", "c.csv", "--train", "b.csv"])
 main(["evaluate", "c.csv", "--pred", "pred", "--pred", "target2"])
+open("d.csv", "w").write("pred,balanced\\n1,2\\n")
+try:
+    main(["rebalance", "d.csv", "--validation", "c.csv"])
+except SystemExit as error:
+    print(error)
 for name in ("a.csv", "a" * 300):
     try:
         main(["evaluate", name, "--target", "age"])
@@ -188,6 +193,7 @@ main(["diagnose", "/dev/stdin", "--column", "pred"])
     assert lines[0] == lines[1] > 0  # also with --pred given twice
     assert re.search(r"bmae +0\.5 ", said)
     assert "difference to pred [-0.5, -0.5]" in said
+    assert "d.csv: it has a column 'balanced'; rename or remove it." in said
     assert "unknown column 'age'; choose from target, pred, best" in said
     assert "File name too long" in said
     assert said.count("100 labels") == 2

@@ -179,7 +179,9 @@ def isotonic(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> Nodes:
 
 def choose_share(r: "Rebalancer", x: NDArray, y: NDArray, weight: NDArray) -> float:
     """Return the share of the isotonic curve with the smallest cross-validated balanced error."""
-    fold = np.random.default_rng(0).permutation(len(x)) % FOLDS
+    _, first, sample = np.unique(np.hstack([x, y]), True, True, axis=0)  # copies: in one fold
+    fold = np.random.default_rng(0).permutation(len(first)) % FOLDS
+    fold = fold[first.argsort().argsort()[sample.ravel()]]
     curves = np.zeros((2, len(x)))
     for k in range(FOLDS):
         test = fold == k

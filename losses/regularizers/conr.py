@@ -18,9 +18,8 @@ that is no positive, the anchor included. The equation has not, and neither has 
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from .regularizer import Regularizer, label_distance
+from .regularizer import Regularizer, directions, label_distance
 
 
 class ConR(Regularizer):
@@ -51,7 +50,7 @@ class ConR(Regularizer):
         self.window, self.push, self.temperature = window, push, temperature
 
     def term(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
-        z = functional.normalize(features, dim=1)
+        z = directions(features)
         s = z @ z.T / self.temperature
         distance = label_distance(target)
         near = distance <= self.window

@@ -81,6 +81,9 @@ class FDS(nn.Module):
         """
         if not self.training:
             return features
+        if features.ndim != 2 or target.shape != (len(features), 1):
+            got = f"{tuple(features.shape)} and {tuple(target.shape)}"
+            raise ValueError(f"FDS expects features (N, F) and target (N, 1), got {got}.")
         # In this order 2 m in steps of 0.1 m, which float32 cannot represent, falls into the same
         # bin as in DIR's code.
         bins = (target[:, 0].float() * (1 / self.step) - self.low / self.step).floor().long()
@@ -99,8 +102,7 @@ class FDS(nn.Module):
         """Update the running statistics with the epoch's, and smooth them."""
         some = self.count > 0
         n = self.count.clamp(min=1)[:, None]
-        mean = self.total / n
-        var = ((self.square - n * mean**2) / (n - 1).clamp(min=1)).clamp(min=0)
+        mean, var = self.total / n, self.square / (n - 1).clamp(min=1)
         keep = self.momentum * self.seen[:, None]  # 0 for a bin seen for the first time
         self.mean.copy_(torch.where(some[:, None], keep * self.mean + (1 - keep) * mean, self.mean))
         self.var.copy_(torch.where(some[:, None], keep * self.var + (1 - keep) * var, self.var))
@@ -113,16 +115,24 @@ class FDS(nn.Module):
 
     @torch.no_grad()
     def _collect(self, features: Tensor, bins: Tensor, known: Tensor | None) -> None:
-        """Add to the sums of the epoch, over all ranks."""
-        width = features.shape[1]
-        added = torch.cat([features, features**2, features.new_ones(len(features), 1)], 1)
-        added = added if known is None else torch.where(known[:, None], added, 0)
-        sums = features.new_zeros(len(self.count), 2 * width + 1).index_add_(0, bins, added)
-        if has_ranks():
-            torch.distributed.all_reduce(sums)
-        self.total += sums[:, :width]
-        self.square += sums[:, width:-1]
-        self.count += sums[:, -1]
+        """Add to the sums of the epoch, over all ranks. The squares are those of the distances to
+        the mean, in the batch and of the batch: raw ones would lose the digits of the variance.
+        """
+
+        def summed(rows: Tensor) -> Tensor:
+            rows = rows if known is None else torch.where(known[:, None], rows, 0)
+            sums = rows.new_zeros(len(self.count), rows.shape[1]).index_add_(0, bins, rows)
+            if has_ranks():
+                torch.distributed.all_reduce(sums)
+            return sums
+
+        total, n = summed(functional.pad(features, (0, 1), value=1.0)).tensor_split([-1], 1)
+        mean, before = total / n.clamp(min=1), self.count[:, None]
+        moved = mean - self.total / before.clamp(min=1)
+        self.square += summed((features - mean[bins]).square())
+        self.square += moved.square() * before * n / (before + n).clamp(min=1)
+        self.total += total
+        self.count += n[:, 0]
 
     def _smooth(self, table: Tensor) -> Tensor:
         """Return kernel averages over the bins; an unseen bin has mean 0 and variance 1."""

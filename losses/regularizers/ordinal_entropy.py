@@ -14,9 +14,8 @@ examples multiply it by 1e-3.
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from .regularizer import Regularizer, label_distance
+from .regularizer import Regularizer, directions, label_distance
 
 
 class OrdinalEntropy(Regularizer):
@@ -33,9 +32,9 @@ class OrdinalEntropy(Regularizer):
     def term(self, features: Tensor, pred: Tensor, target: Tensor) -> Tensor:
         labels, which, count = torch.unique(target, dim=0, return_inverse=True, return_counts=True)
         sums = features.new_zeros(len(labels), features.shape[1]).index_add(0, which, features)
-        centres = functional.normalize(sums / count[:, None], dim=1)
+        centres = directions(sums / count[:, None])
         several = count[which] > 1
-        away = (functional.normalize(features, dim=1) - centres[which])[several]
+        away = (directions(features) - centres[which])[several]
         compactness = torch.linalg.vector_norm(away, dim=1).sum() / several.sum().clamp(min=1)
         if len(labels) < 3:  # one pair: its weight is 0
             return compactness

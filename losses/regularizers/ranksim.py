@@ -15,9 +15,8 @@ Gong, Mori, Tung: RankSim: Ranking Similarity Regularization for Deep Imbalanced
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from .regularizer import Regularizer, label_distance
+from .regularizer import Regularizer, directions, label_distance
 
 
 class RankSim(Regularizer):
@@ -44,7 +43,7 @@ class RankSim(Regularizer):
         distinct, inverse = torch.unique(target, dim=0, return_inverse=True)
         last = torch.arange(len(target) - 1, -1, -1, device=target.device)
         first = last.new_zeros(len(distinct)).scatter_(0, inverse.flip(0), last)
-        z, n = functional.normalize(features[first], dim=1), len(distinct)
+        z, n = directions(features[first]), len(distinct)
         similarity = z @ z.T
         label_ranks, feature_ranks = ranks(-label_distance(distinct)), ranks(similarity)
         error = feature_ranks - label_ranks

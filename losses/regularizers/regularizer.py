@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ..batches import check_samples, check_tensors, gather
 
@@ -74,6 +75,12 @@ class Regularizer(nn.Module):
     def extra_repr(self) -> str:
         plain = {k: v for k, v in vars(self).items() if isinstance(v, float | int | str)}
         return ", ".join(f"{k}={v}" for k, v in plain.items() if k != "training")
+
+
+def directions(features: Tensor) -> Tensor:
+    """(N, F) -> rows of length one. A row of zeros has no direction: it stays, without gradient."""
+    zero = (features == 0).all(1, keepdim=True)
+    return functional.normalize(features.masked_fill(zero, 1.0), dim=1).masked_fill(zero, 0.0)
 
 
 def label_distance(target: Tensor) -> Tensor:

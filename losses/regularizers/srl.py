@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .regularizer import Regularizer
+from .regularizer import Regularizer, directions
 
 
 class SRL(Regularizer):
@@ -81,7 +81,7 @@ class SRL(Regularizer):
         if not len(self.labels):
             raise ValueError("SRL has no label bins; call fit(train_labels) first.")
         self._set_width(features.shape[1])
-        z = functional.normalize(features, dim=1)
+        z = directions(features)
         middle = (self.labels[1:] + self.labels[:-1]) / 2
         bins = torch.bucketize(target[:, 0].to(middle.dtype), middle)
         ones = z.new_ones(len(z))

@@ -94,6 +94,8 @@ def rebalance(given: argparse.Namespace) -> None:
     from balanced_regression.metrics import columns  # pyright: ignore[reportMissingImports]
 
     table, held_out = columns.read(given.predictions), columns.read(given.validation)
+    if "balanced" in table:
+        raise ValueError(f"{given.predictions}: it has a column 'balanced'; rename or remove it.")
     pred = columns.numeric(given.predictions, table, given.pred)
     names = given.pred, given.target
     val, labels = (columns.numeric(given.validation, held_out, name) for name in names)

@@ -56,6 +56,11 @@ def test_axes_of_length_one_and_read_only_arrays_are_accepted():
             lambda: DepthMetrics().update(torch.ones(2, 3), torch.ones(1, 3)),
             "as many images; got 2, 1",
         ),
+        (
+            lambda: balanced_report(torch.ones(4, 2), torch.ones(4, 2), [0.0, 1.0]),
+            r"pred must be \(N,\) or \(N, 1\), one number per sample, got \(4, 2\)",
+        ),
+        (lambda: age_report(ONE, ONE, torch.ones(4, 2)), r"train_labels must be \(N,\) or"),
         (lambda: balanced_report([1.0], [1.0], []), "train_labels must hold labels"),
         (lambda: balanced_report([1.0], [1.0], [3.0, 3.0]), "train_labels must differ"),
         (

@@ -85,6 +85,18 @@ def test_samples_without_weight_change_nothing(criterion, method, least):
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_blend_takes_copies_as_weights(seed):
+    """Copies of a sample are in one fold of the cross-validation."""
+    rng = np.random.default_rng(seed)
+    y, weight = rng.normal(size=80), rng.integers(1, 5, 80)
+    pred = (y + rng.normal(size=80)) / 2
+    weighted, repeated = (Rebalancer(NORMAL, sigma=1.0, method="blend") for _ in "wr")
+    weighted.fit(pred, y, sample_weight=weight)
+    repeated.fit(np.repeat(pred, weight), np.repeat(y, weight))
+    np.testing.assert_allclose(repeated(PRED), weighted(PRED), rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("criterion", ["nll", "bmae", "brmse"])
 def test_repeated_samples_change_nothing(criterion):
     own, target = Rebalancer(NORMAL, criterion=criterion), NORMAL[:500]

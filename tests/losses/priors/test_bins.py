@@ -23,6 +23,15 @@ from losses.reweight import histogram
 from tests.losses.pairs import D64, EDGES, assert_close, evaluate, generator
 
 
+def test_labels_of_several_dimensions_and_powers_that_are_no_number_are_refused():
+    for labels in (np.ones((4, 2)), torch.ones(4, 2)):
+        with pytest.raises(ValueError, match=r"labels of one dimension, .* got \(4, 2\)"):
+            Bins.fit(labels, [0, 1, 2])
+    for power in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="power must be a finite number, got"):
+            Bins([0.0, 1.0], [1.0, 1.0], power)
+
+
 def test_bins_fit_counts_labels():
     labels, edges, triangle = [0.5, 0.6, 2.5, 0.7], [0, 1, 2, 3], {"kernel": "triang", "size": 3}
     prior = Bins.fit(labels, edges)

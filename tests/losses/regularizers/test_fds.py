@@ -41,6 +41,19 @@ def test_numbers_of_the_released_code(options, scale, first, squares):
     assert got.square().sum().item() == pytest.approx(squares, rel=3e-5)
 
 
+def test_a_variance_keeps_its_digits_far_from_zero():
+    """Mean 1000, deviation 1, in float32, against a sum in float64."""
+    fds, z = FDS(3, 0, 4), 1000 + torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+    epoch(fds, z, torch.ones(500, 1))
+    torch.testing.assert_close(fds.var[1], z.double().var(0).float(), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 2), (3, 1)])
+def test_labels_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match=r"target \(N, 1\), got \(4, 2\) and"):
+        FDS(2, 0, 4)(torch.zeros(4, 2), torch.zeros(shape))
+
+
 def test_statistics_are_a_running_mean():
     fds = FDS(1, 0, 4, momentum=0.9)
     target = torch.zeros(4, 1)
