@@ -96,12 +96,9 @@ def line(part: str, quantity: str, ours: Any, theirs: Any) -> dict[str, Any]:
 def difference(ours: Any, theirs: Any, relative: bool) -> float:
     """Return max |ours - theirs|, over max |theirs| if relative; infinite where shapes differ.
 
-    Lists and mappings: the largest over their entries, each by its own scale. Text: the number of
-    different entries.
+    Lists: the largest over their entries, each by its own scale. Text: the number of different
+    entries.
     """
-    if isinstance(theirs, Mapping):
-        keys = sorted(theirs)
-        ours, theirs = [ours[key] for key in keys], [theirs[key] for key in keys]
     if isinstance(theirs, (list, tuple)):
         if len(ours) != len(theirs):
             return np.inf
