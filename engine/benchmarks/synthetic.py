@@ -142,7 +142,7 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
     return table
 
 
-def make(cfg: DictConfig, reach: Callable[[float], None]) -> dict[str, Any]:
+def make(cfg: DictConfig, reach: Callable[[float], object]) -> dict[str, Any]:
     """Train what is missing, write and return the table; `reach` receives the finished share."""
     start, jobs = time.perf_counter(), make_jobs(cfg)
     done, total = dict.fromkeys(jobs, 0.0), sum(job.cost for job in jobs)
