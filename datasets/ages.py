@@ -6,22 +6,21 @@ split.
 """
 
 import csv as csv_format
+import functools
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from datasets.io import images
-from datasets.io.files import MAX_PIXELS, Progress, atomic_write, locate, manifest, outside
-
-if TYPE_CHECKING:
-    from datasets.io.store import Store
+from datasets.io.files import MAX_PIXELS, atomic_write, locate, manifest, outside
+from datasets.io.store import Store, write
 
 COLUMNS = ("age", "path", "split")
 SPLITS = ("train", "val", "test")
@@ -64,8 +63,9 @@ class AgeDataset(Dataset):
         self.numbers = [number for number, row in enumerate(rows) if row.split == split]
         chosen = [rows[number] for number in self.numbers]
         if not chosen:
-            found = f"{dict(Counter(row.split for row in rows))}. Make them with {PREPARE}."
-            raise ValueError(f"{csv}: expected rows with split {split!r}, got {found}")
+            found = f"{dict(Counter(row.split for row in rows))}. Write them into the column split,"
+            advice = f"or let {PREPARE} split a CSV without it; it needs three images of an age."
+            raise ValueError(f"{csv}: expected rows with split {split!r}, got {found} {advice}")
         self.size, self.max_pixels = size, max_pixels
         self.augment = split == "train" if augment is None else augment
         self.padding = round(size / 14)  # 16 at 224 px
@@ -123,8 +123,14 @@ def read_csv(
     if not csv.is_file():
         raise FileNotFoundError(f"{csv}: no such CSV. Make it with {PREPARE}.")
     folder = csv.parent if root is None else Path(root)
+    return _read(csv, folder, COLUMNS if needs_split else COLUMNS[:2], csv_key(csv))
+
+
+@functools.lru_cache(maxsize=2)  # 200,000 rows take more than a second
+def _read(csv: Path, folder: Path, needed: Sequence[str], key: str) -> list[Row]:
+    """Read an age CSV whose content has this key; each split and the fingerprint need it."""
     with csv.open(newline="", encoding="utf-8-sig") as file:
-        return _rows(csv, file, folder, COLUMNS if needs_split else COLUMNS[:2])
+        return _rows(csv, file, folder, needed)
 
 
 def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list[Row]:
@@ -134,8 +140,11 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
     try:
         header = reader.fieldnames or []
         if not set(needed) <= set(header):
-            got = f"got {', '.join(header)!r:.80}"
+            got = f"got {', '.join(header)!r:.80}. Name them so, separated by commas"
             raise ValueError(f"{csv}: expected the columns {columns}; {got}.")
+        if twice := [name for name in COLUMNS if header.count(name) > 1]:
+            advice = "Remove or rename the others"
+            raise ValueError(f"{csv}: expected one column {twice[0]}, got several. {advice}.")
         for cells in reader:
             where = f"{csv}, line {reader.line_num}"
             if None in cells:
@@ -149,8 +158,8 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
             age, path, split = float(cells["age"]), cells["path"], cells.get("split", "")
             rows.append(Row(reader.line_num, age, path, split))
     except (UnicodeDecodeError, csv_format.Error) as error:
-        got = f"a file of another kind ({type(error).__name__}). Make it with {PREPARE}."
-        raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}") from None
+        got = f"a file of another kind ({type(error).__name__}). Save it as CSV in UTF-8"
+        raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}.") from None
     if not rows:
         raise ValueError(f"{csv}: expected rows, got none.")
     if bad := next((row for row in rows if outside(row.path)), None):
@@ -200,29 +209,16 @@ def image_files(csv: str | Path, root: str | Path, rows: Sequence[Row]) -> list[
     return locate(Path(root), paths, lambda i: f"{csv}, line {rows[i].line}", inside=True)
 
 
-def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> "Store":
+def open_store(path: str | Path, csv: str | Path, root: str | Path, size: int) -> Store:
     """Open a packed store, checked against this size, CSV and the image files that exist."""
-    from datasets.io.store import Store
-
     packed = Store(path, csv_key(csv), size)
     packed.check_sources([f"{root}/{row.path}" for row in read_csv(csv, root)])
     return packed
 
 
-def pack(
-    csv: str | Path,
-    root: str | Path,
-    path: str | Path,
-    size: int,
-    progress: Progress = iter,
-    log: Callable[[str], None] = print,
-    max_pixels: int = MAX_PIXELS,
-) -> "Store":
-    """Pack the images of all splits of a CSV at S px; an interrupted run resumes."""
-    from datasets.io import store
-
-    files = image_files(csv, root, read_csv(csv, root))
-    return store.write(path, files, csv_key(csv), size, progress, log, max_pixels)
+def pack(csv: str | Path, root: str | Path, path: str | Path, size: int, **options: Any) -> Store:
+    """Pack the images of all splits of a CSV at S px; options: see `datasets.io.store.write`."""
+    return write(path, image_files(csv, root, read_csv(csv, root)), csv_key(csv), size, **options)
 
 
 def csv_key(csv: str | Path) -> str:

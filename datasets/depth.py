@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import rotate
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2.functional import resize
 
 SHORT_SIDE = 240
 CROP = (228, 304)  # H, W
@@ -92,29 +94,22 @@ def to_image(tensor: torch.Tensor) -> NDArray:
 
 def released_image(image: NDArray, angle: float = 0.0, mirror: bool = False) -> NDArray:
     """(., ., 3) uint8 -> (H, W, 3), by the steps of the released code."""
-    return _centre(_turn(_short_side(image, Image.Resampling.BILINEAR), angle, mirror))
+    return _centre(_turn(_short_side(image, InterpolationMode.BILINEAR), angle, mirror))
 
 
 def released_depth(
     depth: NDArray, out: tuple[int, int] = CROP, angle: float = 0.0, mirror: bool = False
 ) -> NDArray:
     """(., .) as stored -> (h, w), by the steps of the released code."""
-    crop = _centre(_turn(_short_side(depth, Image.Resampling.NEAREST), angle, mirror))
-    return crop if out == CROP else _resize(crop, out, Image.Resampling.BICUBIC)
+    crop = _centre(_turn(_short_side(depth, InterpolationMode.NEAREST), angle, mirror))
+    if out == CROP:
+        return crop
+    return np.asarray(resize(Image.fromarray(crop), [*out], InterpolationMode.BICUBIC))
 
 
-def _short_side(array: NDArray, how: Image.Resampling) -> NDArray:
+def _short_side(array: NDArray, how: InterpolationMode) -> NDArray:
     """Scale the short side to 240; the long side is rounded down."""
-    height, width = array.shape[:2]
-    if min(height, width) == SHORT_SIDE:
-        return array
-    long_side = int(SHORT_SIDE * max(height, width) / min(height, width))
-    size = (long_side, SHORT_SIDE) if width < height else (SHORT_SIDE, long_side)
-    return _resize(array, size, how)
-
-
-def _resize(array: NDArray, size: tuple[int, int], how: Image.Resampling) -> NDArray:
-    return np.asarray(Image.fromarray(array).resize((size[1], size[0]), how))
+    return np.asarray(resize(Image.fromarray(array), [SHORT_SIDE], how))
 
 
 def _turn(array: NDArray, angle: float, mirror: bool) -> NDArray:

@@ -11,48 +11,33 @@ import csv
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
 
 from datasets.io.arrays import read_npz
+from datasets.tabular import VectorDataset
 
 FILES = {"train": "train_new.tsv", "val": "dev_new.tsv", "test": "test_new.tsv"}
 COLUMNS = ("sentence1", "sentence2", "score")
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]  # S sentences -> (S, F)
 
 
-class STSBDataset(Dataset):
+class STSBDataset(VectorDataset):
     """Pairs of sentences of a split: labels (N, 1), inputs (N, 4 F)."""
 
     def __init__(self, root: str | Path, split: str, augment: bool = False):
-        if augment:
-            raise ValueError("Frozen vectors cannot be augmented; set features.augment=false.")
-        u, v, score = _read(Path(root), split, "u", "v", "score")
+        super().__init__(split, FILES, augment)
+        path = Path(root, "stsb.npz")
+        file = read_npz(path, advice="Make it with scripts/prepare_stsb.py.")
+        wanted = [f"{split}_{name}" for name in ("u", "v", "score")]
+        if missing := [name for name in wanted if name not in file]:
+            raise ValueError(f"{path}: expected {', '.join(wanted)}, missing {', '.join(missing)}.")
+        u, v, score = (file[name].astype(np.float32) for name in wanted)
         self.labels = score[:, None]
         pairs = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
         self.inputs = torch.from_numpy(pairs.astype(np.float32))
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        target = torch.from_numpy(self.labels[index])
-        return {"input": self.inputs[index], "target": target, "meta": {"index": index}}
-
-
-def _read(root: Path, split: str, *names: str) -> list[NDArray[np.float32]]:
-    if split not in FILES:
-        raise ValueError(f"Unknown split {split!r}; choose from {', '.join(FILES)}.")
-    path = root / "stsb.npz"
-    file = read_npz(path, advice="Make it with scripts/prepare_stsb.py.")
-    wanted = [f"{split}_{name}" for name in names]
-    if missing := [name for name in wanted if name not in file]:
-        raise ValueError(f"{path}: expected {', '.join(wanted)}, missing {', '.join(missing)}.")
-    return [file[name].astype(np.float32) for name in wanted]
 
 
 def read_pairs(path: Path) -> tuple[list[str], list[str], NDArray[np.float32]]:

@@ -3,6 +3,7 @@
 The label is the first column by default; text is a category. N: rows; F: inputs.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,32 @@ def _column(cells: NDArray) -> Numbers:
     return np.unique(np.where(present, cells, ""), return_inverse=True)[1].astype(float)
 
 
-class TableDataset(Dataset):
+class VectorDataset(Dataset):
+    """Samples in memory: `inputs` (N, F) and `labels` (N, 1), which a subclass sets."""
+
+    inputs: torch.Tensor
+    labels: NDArray[np.float32]
+
+    def __init__(self, split: str, splits: Iterable[str], augment: bool):
+        if augment:
+            raise ValueError("These inputs cannot be augmented; set features.augment=false.")
+        if split not in splits:
+            raise ValueError(f"Unknown split {split!r}; choose from {', '.join(splits)}.")
+
+    @classmethod
+    def labels_of(cls, split: str, **settings: Any) -> NDArray[np.float32]:
+        """(N, 1)."""
+        return cls(split=split, **settings).labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        target = torch.from_numpy(self.labels[index])
+        return {"input": self.inputs[index], "target": target, "meta": {"index": index}}
+
+
+class TableDataset(VectorDataset):
     """A split of a table: inputs (F,), standardised by the training split, and labels (N, 1).
 
     A fifth of the rows, evenly along the sorted labels, is for validation, another for the test.
@@ -80,10 +106,7 @@ class TableDataset(Dataset):
         seed: int = 0,
         augment: bool = False,
     ):
-        if augment:
-            raise ValueError("A table cannot be augmented; set features.augment=false.")
-        if split not in FOLDS:
-            raise ValueError(f"Unknown split {split!r}; choose from {', '.join(FOLDS)}.")
+        super().__init__(split, FOLDS, augment)
         inputs, labels = load(Path(csv), target, rows)
         if scale is not None:
             labels = (labels - labels.min()) / np.ptp(labels) * scale
@@ -94,13 +117,6 @@ class TableDataset(Dataset):
         self.labels = labels[own].astype(np.float32)[:, None]
         standardised = (inputs[own] - train.mean(0)) / spread
         self.inputs = torch.from_numpy(standardised.astype(np.float32))
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        target = torch.from_numpy(self.labels[index])
-        return {"input": self.inputs[index], "target": target, "meta": {"index": index}}
 
 
 def stratified_folds(labels: NDArray, folds: int, seed: int) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .batches import LearnedScale, check_samples, check_tensors, samples
+from .batches import check_samples, check_tensors, learned_scale, samples
 from .categorical import check_pair
 from .likelihoods import Gaussian, Likelihood, Location
 from .mixture import GaussianMixture
@@ -42,7 +42,7 @@ class BalancedLoss(nn.Module):
         reduction: "mean" (weighted, if there are weights), "sum", or "none" for (N,), each sample
             times its weight.
 
-    Example:
+    Examples:
         >>> loss = BalancedLoss(Laplace(scale=5.0), Batch())  # a balanced L1
     """
 
@@ -73,16 +73,14 @@ class BalancedLoss(nn.Module):
             likelihood.floor = max(likelihood.floor, prior.least_scale)
         self.likelihood, self.prior = likelihood, prior
         self.strength, self.full_nll, self.reduction = strength, full_nll, reduction
-        self.learned_scale = LearnedScale(self)
+        self.warned = False
 
     def rows(
-        self,
-        pred: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        likelihood: Likelihood | None = None,  # a faster version of the loss's own
+        self, pred: Tensor, target: Tensor, weight: Tensor | None = None, likelihood: Any = None
     ) -> Tensor:
-        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior."""
+        """Theorem 1: (N, W), (N, D) -> (N,). Samples of weight 0 are no labels of a batch prior.
+        likelihood: a faster version of the loss's own.
+        """
         likelihood = likelihood or self.likelihood
         labels = target if weight is None else samples(target, weight)
         log_p = likelihood.log_prob(target, pred)
@@ -99,9 +97,11 @@ class BalancedLoss(nn.Module):
             pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
             pred, target = likelihood.as_rows(pred, target)
             target, weight = check_samples(pred, target, weight, self.reduction == "mean")
-            if likelihood._parameters and self.training:
-                self.learned_scale.check(self, pred)
-            with likelihood.started(pred, target, weight) if likelihood.attempts else nullcontext():
+            learns = likelihood._parameters or likelihood._modules
+            with (
+                likelihood.started(pred, target, weight) if likelihood.attempts else nullcontext(),
+                learned_scale(self, pred) if learns else nullcontext(),
+            ):
                 rows = None
                 plain = type(self).rows is BalancedLoss.rows and not torch.compiler.is_compiling()
                 if plain and pred.numel() > SMALL:
@@ -155,7 +155,7 @@ class BMC(BalancedLoss):
         max_atoms: that many labels, sampled in each step, next to the own one; for large batches.
         strength, full_nll, reduction: see `BalancedLoss`.
 
-    Example:
+    Examples:
         >>> loss = BMC(sigma=1.0, learn_sigma=True)
         >>> groups = [{"params": model.parameters()}, {"params": loss.parameters(), "lr": 1e-2}]
         >>> optimizer = torch.optim.Adam(groups, lr=1e-3)
@@ -184,7 +184,7 @@ class GAI(BalancedLoss):
         prior_or_path: a `GaussianMixture`, or the path of a file that its `save` wrote.
         sigma, learn_sigma, strength, full_nll, reduction: see `BMC`.
 
-    Example:
+    Examples:
         >>> loss = GAI(GaussianMixture.fit(train_labels, components=8), sigma=1.0)
     """
 
@@ -211,7 +211,7 @@ class BNI(BalancedLoss):
         prior: `Bins(centers, weights)`, or `Bins.fit(train_labels, edges)`.
         sigma, learn_sigma, strength, full_nll, reduction: see `BMC`.
 
-    Example, for whole ages:
+    Examples:
         >>> loss = BNI(Bins.fit(train_ages, edges=np.arange(-0.5, 122)), sigma=8.0)
     """
 
@@ -240,8 +240,7 @@ def balanced_mse(
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Balanced MSE as a function: BMC without a prior, GAI with a GaussianMixture, BNI with Bins.
-    A tensor sigma gets a gradient. Example:
-        >>> balanced_mse(model(x), y, sigma=8.0).backward()
+    A tensor sigma gets a gradient: `balanced_mse(model(x), y, sigma=sigma).backward()`.
     """
     state = {"likelihood.sigma": sigma} if isinstance(sigma, Tensor) else {}
     gaussian = Gaussian(torch.ones(sigma.shape) if state else sigma)

@@ -1,5 +1,5 @@
 """Checks of a batch before the loss and of the numbers of a prior, the batch of all ranks, and the
-training of a learned scale.
+gradient of a learned scale.
 
 Shapes and gradients are always checked. Values (labels that are not finite, weights that are
 negative or sum to zero) are checked in ordinary calls on the CPU. On a GPU the check would
@@ -11,7 +11,7 @@ N: samples; D: label dimensions; W: the likelihood's width.
 
 import math
 import warnings
-import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor, distributed
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
-from torch.utils.hooks import unserializable_hook
+from torch.nn.utils.stateless import _reparametrize_module
 
 PASSES = 10  # backward passes that add to the learned scale's gradient before a warning
 EVEN = 1.001  # ratio up to which bins have equal widths: edges may be rounded
@@ -128,65 +128,46 @@ def samples(values: Tensor, weight: Tensor | None) -> Tensor:
     return values if weight is None else values.where((weight > 0)[:, None], math.nan)
 
 
-class LearnedScale:
-    """Training of a learned scale in a user's loop: its gradient is averaged over ranks, because
-    DDP does so only for parameters of the wrapped module (where a second average changes nothing),
-    and a warning is given once if no optimiser has it.
+def learned_scale(loss: Any, pred: Tensor) -> Any:
+    """Return the context in which a loss with a learned scale is computed. There the scale's
+    gradient is averaged over ranks: DDP does so only for parameters of the wrapped module, where a
+    second average changes nothing.
     """
+    if loss.training and loss.likelihood._parameters:
+        check_optimiser(loss, pred)
+    if not (loss.training and has_ranks() and torch.is_grad_enabled()) or is_transformed():
+        return nullcontext()
+    from torch.distributed.nn.functional import all_reduce  # not in every build of torch
 
-    def __init__(self, loss: Any):
-        self.averaged: list[int] = []  # ids of the parameters whose gradient is averaged
-        self.warned = False
-        self.average_gradients(loss)
-
-    def average_gradients(self, loss: Any) -> None:
-        """Average the gradients of the likelihood's parameters over ranks, in training mode."""
-        owner = weakref.ref(loss)
-
-        @unserializable_hook
-        def average(gradient: Tensor) -> Tensor:
-            loss = owner()
-            if not has_ranks() or loss is None or not loss.training:
-                return gradient
-            mean = gradient.detach().clone()
-            distributed.all_reduce(mean)
-            mean /= distributed.get_world_size()
-            return gradient + (mean - gradient.detach()) if gradient.requires_grad else mean
-
-        for parameter in loss.likelihood.parameters():
-            if parameter.requires_grad and id(parameter) not in self.averaged:
-                parameter.register_hook(average)
-                self.averaged.append(id(parameter))
-
-    def check(self, loss: Any, pred: Tensor) -> None:
-        """Warn if the scale's gradient is never cleared, while that of the model is. Versions count
-        the backward passes since then, without reading from a device.
-        """
-        if torch.compiler.is_compiling() or is_transformed() or not pred.requires_grad:
-            return
-        name, scale = next(iter(loss.likelihood._parameters.items()))
-        if not (scale.requires_grad and scale.is_leaf):
-            return
-        if id(scale) not in self.averaged:  # a copy, or a parameter that was replaced
-            self.average_gradients(loss)
-        if self.warned or _passes(scale) < PASSES:
-            return
-        nearest = _nearest_parameter(pred)
-        if nearest is None or 2 * _passes(nearest) >= _passes(scale):
-            return
-        self.warned = True
-        warnings.warn(
-            f"The gradient of the model was cleared, that of the learned {name} of "
-            f"{type(loss).__name__} never: no optimiser has it. Add "
-            f'{{"params": loss.parameters(), "lr": 1e-2}} to the optimiser\'s groups, or use a '
-            f"fixed {name}.",
-            stacklevel=3,
-        )
+    values = {}
+    for name, parameter in loss.likelihood.named_parameters():
+        if parameter.requires_grad:
+            mean = all_reduce(parameter) / distributed.get_world_size()
+            values[name] = parameter.detach() + (mean - mean.detach())
+    return _reparametrize_module(loss.likelihood, values)
 
 
-def _passes(parameter: Tensor) -> int:
-    """Return how many backward passes added to a gradient since it was cleared, -1 without one."""
-    return -1 if parameter.grad is None else parameter.grad._version
+def check_optimiser(loss: Any, pred: Tensor) -> None:
+    """Warn once if the learned scale's gradient is never cleared, while that of the model is: no
+    optimiser has it. Versions count the backward passes, without reading from a device.
+    """
+    if torch.compiler.is_compiling() or is_transformed() or not pred.requires_grad:
+        return
+    name, scale = next(iter(loss.likelihood._parameters.items()))
+    if loss.warned or not (scale.requires_grad and scale.is_leaf) or scale.grad is None:
+        return
+    passes, nearest = scale.grad._version, _nearest_parameter(pred)
+    added = -1 if nearest is None or nearest.grad is None else nearest.grad._version
+    if nearest is None or passes < PASSES or 2 * added >= passes:
+        return
+    loss.warned = True
+    warnings.warn(
+        f"The gradient of the model was cleared, that of the learned {name} of "
+        f"{type(loss).__name__} never: no optimiser has it. Add "
+        f'{{"params": loss.parameters(), "lr": 1e-2}} to the optimiser\'s groups, or use a '
+        f"fixed {name}.",
+        stacklevel=4,
+    )
 
 
 def _nearest_parameter(pred: Tensor) -> Tensor | None:

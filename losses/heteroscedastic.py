@@ -25,7 +25,7 @@ class Heteroscedastic(Likelihood):
     """`shape` (Gaussian, Laplace or Huber) with one scale per sample, between s / span and s * span
     for the shape's fixed scale s.
 
-    Example:
+    Examples:
         >>> loss = BalancedLoss(Heteroscedastic(Gaussian(sigma=8.0)), prior)
     """
 

@@ -26,7 +26,7 @@ MAX_BYTES = 1_000_000_000  # of an unpacked file
 class GaussianMixture(Prior):
     """weights (K,), means (K, D), covariances (K, D, D).
 
-    Example:
+    Examples:
         >>> prior = GaussianMixture.fit(train_labels, components=8)
         >>> loss = BalancedLoss(Gaussian(sigma=1.0), prior)
     """

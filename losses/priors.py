@@ -55,8 +55,8 @@ class Bins(Prior):
     A learned scale stays above a quarter of the widest bin with labels: below, the sum over centers
     is no integral, and the loss of labels between them has no minimum.
 
-    Example, for whole ages, which are the centers of the bins:
-        >>> edges = np.arange(-0.5, 122)
+    Examples:
+        >>> edges = np.arange(-0.5, 122)  # whole ages are the centers of the bins
         >>> prior = Bins.fit(train_ages, edges, smoothing={"kernel": "gaussian"})
     """
 
@@ -129,11 +129,6 @@ class Bins(Prior):
         gaps = self.centers.sort().values.diff()
         self.power, self.single = float(state), is_single(self.centers, gaps[gaps > 0])
 
-    def _load_from_state_dict(self, state_dict, prefix, *others):  # pyright: ignore
-        """A state of an earlier version has neither widths nor power."""
-        own = {prefix + "widths": self.widths, prefix + "_extra_state": self.get_extra_state()}
-        super()._load_from_state_dict({**own, **state_dict}, prefix, *others)
-
 
 class Batch(Prior):
     """The labels of the batch as samples of p_train: the prior of BMC (Eq. 3.14).
@@ -164,10 +159,12 @@ class Batch(Prior):
                 held = likelihood.held(pred, atoms.amin(0), atoms.amax(0))
                 own = likelihood.log_prob(target.nan_to_num(0.0), held)
                 evidence = torch.where(missing, torch.logaddexp(evidence, own), evidence)
-            if self.training or is_readable(target):
+            if is_readable(target):
                 return evidence
-            plain = Flat().log_evidence(likelihood, pred, target)  # of one label, as below
-            return torch.where(log_weights.isfinite().sum() > 1, evidence, plain)
+            single = Flat().log_evidence(likelihood, pred, target)  # of one label, as below
+            if self.training:
+                single = likelihood.log_prob(target.nan_to_num(0.0), pred)
+            return torch.where(log_weights.isfinite().sum() > 1, evidence, single)
         if atoms.shape[0] and not (self.warned or torch.compiler.is_compiling()):
             self.warned = True
             message = "A batch of one label has no gradient in training, in eval mode the plain "

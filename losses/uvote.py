@@ -32,7 +32,7 @@ class UVOTE(Likelihood):
 
     prior: the training labels' bins. powers: r of each head.
 
-    Example:
+    Examples:
         >>> uvote = UVOTE.fit(train_ages, np.arange(-0.5, 122))
         >>> loss = BalancedLoss(uvote, Flat())  # pred (N, 4)
         >>> age = uvote.decode(pred)

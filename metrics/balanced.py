@@ -36,7 +36,7 @@ def balanced_report(
     integrates the squared error of labels of relevance t or more over t from 0 to 1, which is the
     sum of relevance times squared error; here it is the mean.
 
-    Example:
+    Examples:
         >>> report = balanced_report([9.0, 1.0], [10.0, 1.0], train_labels=[0.0, 1.0, 2.0, 10.0])
         >>> report["mae"], report["bmae_few"]
         (0.5, 0.5)
@@ -98,7 +98,7 @@ def balanced_scorer(
     train_labels: define ranges, shots and relevance, the same for every fold; by default the labels
     that are scored.
 
-    Example:
+    Examples:
         >>> GridSearchCV(model, grid, scoring=balanced_scorer("bmae", y))  # doctest: +SKIP
     """
     from sklearn.metrics import make_scorer

@@ -1,7 +1,7 @@
 """Reports as torchmetrics: they accumulate over batches and ranks, each sample once.
 
 Besides `update` and `compute`, each class has
-    names_reported()           the keys of its report
+    names_reported             the keys of its report
     samples(*batch)            (n, ...) the row of each sample of a batch, as `resample` takes it
     resample(samples, weights) (N, ...), (R, N) -> {key: (R,)}, the report on bootstrap replicates
 
@@ -28,7 +28,7 @@ class ReportMetrics(Metric):
     """
 
     full_state_update = False
-    keys: Sequence[str]  # of the report
+    names_reported: Sequence[str]  # of the report
     rows: list[Tensor]
 
     def __init__(self, kind: report.Kind, *shape: int, **kwargs: Any) -> None:
@@ -40,10 +40,6 @@ class ReportMetrics(Metric):
     def dtype(self) -> torch.dtype:
         """The type that torchmetrics gathers from a rank without batches."""
         return torch.float64
-
-    @classmethod
-    def names_reported(cls) -> list[str]:
-        return list(cls.keys)
 
     def samples(self, *batch: Any) -> Tensor:
         return self.kind.samples(*batch)
@@ -68,7 +64,7 @@ class ReportMetrics(Metric):
 class AgeMetrics(ReportMetrics):
     """`age_report` over batches: update(pred (n, 1), target (n, 1)), then compute()."""
 
-    keys = tuple(key for key, *_ in report.columns(report.AGE))
+    names_reported = tuple(key for key, *_ in report.columns(report.AGE))
 
     def __init__(self, train_labels: Array, **kwargs: Any) -> None:
         super().__init__(report.by_age(train_labels), 2, **kwargs)
@@ -80,7 +76,7 @@ class DepthMetrics(ReportMetrics):
     The shots are those of NYUD2-DIR for any training set.
     """
 
-    keys = tuple(key for key, *_ in report.columns(report.DEPTH))
+    names_reported = tuple(key for key, *_ in report.columns(report.DEPTH))
 
     def __init__(self, train_labels: Array | None = None, **kwargs: Any) -> None:
         kind = report.by_depth()
@@ -95,7 +91,7 @@ class DepthMetrics(ReportMetrics):
 class BalancedMetrics(ReportMetrics):
     """`balanced_report` over batches: update(pred (n, 1), target (n, 1)), then compute()."""
 
-    keys = KEYS
+    names_reported = KEYS
 
     def __init__(self, train_labels: Array, ranges: int = RANGES, **kwargs: Any) -> None:
         super().__init__(by_range(train_labels, ranges), 2, **kwargs)
@@ -104,7 +100,7 @@ class BalancedMetrics(ReportMetrics):
 class MeshMetrics(ReportMetrics):
     """`mesh_report` over batches: update({name: (n,)}, rarity (n,)), then compute()."""
 
-    keys = tuple(key for name in report.MESH for key in report.mesh_keys(name))
+    names_reported = tuple(key for name in report.MESH for key in report.mesh_keys(name))
 
     def __init__(self, names: Sequence[str] = report.MESH, **kwargs: Any) -> None:
         super().__init__(report.Mesh(tuple(names)), 1 + len(names), **kwargs)
@@ -113,7 +109,7 @@ class MeshMetrics(ReportMetrics):
 class SimilarityMetrics(ReportMetrics):
     """`similarity_report` over batches: update(pred (n, 1), target (n, 1)), then compute()."""
 
-    keys = similarity.KEYS
+    names_reported = similarity.KEYS
 
     def __init__(self, train_labels: Array, **kwargs: Any) -> None:
         super().__init__(similarity.Similarity(train_labels), 2, **kwargs)

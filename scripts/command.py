@@ -71,6 +71,9 @@ def from_command_line(main: Callable[..., Any], config: str, rewrite: Words) -> 
 
         print(help.text(sys.modules["__main__"].__doc__ or "", config))
         return None
+    from engine.processes.memory import keep_freed_memory
+
+    keep_freed_memory()
     import hydra
 
     path = Path(ROOT, "configs", config)

@@ -19,30 +19,25 @@ from omegaconf import DictConfig
 def compare_all(cfg: DictConfig) -> None:
     from hydra.core.global_hydra import GlobalHydra
     from rich.console import Console
-    from rich.table import Table
+    from rich.markdown import Markdown
 
     from engine import ROOT
     from engine.runs import records
-    from scripts.released.compare import COLUMNS, compare, publish
+    from scripts.released.compare import compare, markdown, publish
 
     GlobalHydra.instance().clear()  # the comparisons compose configs
     start = time.perf_counter()
     clones = {key: cfg[key] for key in cfg.repositories}
-    lines, skipped = compare(cfg.repositories, clones, cfg.only, cfg.nyud2)
-    wrong = [line for line in lines if line["verdict"].startswith(("DIFFERENT", "FAILED"))]
-    table = Table("repository", *COLUMNS)
-    for line in lines:
-        colour = "red" if line in wrong else None
-        table.add_row(line["repository"].split("/")[-1], *line["cells"], style=colour)
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
-    for reason in skipped:
-        print(f"skipped: {reason}")
-    print(f"{len(lines)} quantities, {len(wrong)} of them not explained")
+    report = compare(cfg.repositories, clones, cfg.only, cfg.nyud2)
+    commits = {cfg.repositories[k].url: commit(v) for k, v in clones.items() if v}
+    report["meta"] = {**records.meta(time.perf_counter() - start), "clones": commits}
+    Console(width=None if sys.stdout.isatty() else 200).print(Markdown(markdown(report)))
+    wrong = ("DIFFERENT", "FAILED")
+    unexplained = sum(line["verdict"].startswith(wrong) for line in report["lines"])
+    print(f"{len(report['lines'])} quantities, {unexplained} of them not explained")
     if cfg.publish:
-        commits = {cfg.repositories[k].url: commit(v) for k, v in clones.items() if v}
-        meta = {**records.meta(time.perf_counter() - start), "clones": commits}
-        publish(lines, skipped, meta, ROOT)
-    if wrong:
+        publish(report, ROOT)
+    if unexplained:
         raise SystemExit(1)
 
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.processes.memory import keep_freed_memory
+
+keep_freed_memory()  # before the processes that run the tests start
+
 
 @pytest.fixture(scope="session")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:

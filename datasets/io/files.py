@@ -110,16 +110,16 @@ def locate(
     which is faster than 190,000 single checks.
     """
     root = root.resolve() if inside else root
-
-    @functools.cache
-    def entries(folder: Path) -> dict[str, os.DirEntry]:
-        found = os.scandir(folder) if folder.is_dir() else ()
-        return {entry.name: entry for entry in found if entry.is_file()}
-
-    within = functools.cache(lambda path: path.resolve().is_relative_to(root))
     files = [root / path for path in paths]
+    entries = {
+        folder / entry.name: entry
+        for folder in filter(Path.is_dir, {file.parent for file in files})
+        for entry in os.scandir(folder)
+        if entry.is_file()
+    }
+    within = functools.cache(lambda path: path.resolve().is_relative_to(root))
     for index, file in enumerate(files):
-        entry = entries(file.parent).get(file.name)
+        entry = entries.get(file)
         if entry is None:
             advice = f"Unpack the files below {root}, or remove the row from the CSV."
             raise FileNotFoundError(f"{where(index)}: no such file {file}. {advice}")

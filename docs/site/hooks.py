@@ -44,6 +44,8 @@ def on_files(files, config):
     for path in [*root.glob("results/*.*"), *root.glob("results/figures/*")]:
         uri = path.relative_to(root).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(path)))
+    script = str(root / "docs/site/iframe-worker.js")
+    files.append(File.generated(config, "assets/iframe-worker.js", abs_src_path=script))
     for name, modules in REFERENCE.items():
         package = f"losses.{name}" if name == "regularizers" else name
         lines = [f"# {name.capitalize()}", ""]

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
@@ -38,6 +39,13 @@ class Label(NamedTuple):
         """Centre of the bin of each value."""
         return np.round(values / self.step) * self.step
 
+    def histogram(self, values: NDArray) -> tuple[NDArray, NDArray]:
+        """Return the number of values in each bin, empty bins included, and the edges of the bins,
+        for `Axes.stairs`."""
+        bins = np.round(np.ravel(values) / self.step).astype(int)
+        counts = np.bincount(bins - bins.min())
+        return counts, (bins.min() - 0.5 + np.arange(len(counts) + 1)) * self.step
+
 
 Runs = Mapping[str, Sequence[Path]]  # {row: the folders of its seeds}
 
@@ -59,11 +67,11 @@ def plot(cfg: DictConfig, runs: Runs, folder: Path) -> list[Path]:
 
 def label_histograms(train: NDArray, test: NDArray, label: Label, ax: Axes) -> Axes:
     """Number of training and test samples in each bin."""
-    bins, counts = np.unique(label.bins(train), return_counts=True)
-    ax.bar(bins, counts, width=label.step, color=TRAIN, label="training set")
-    bins, counts = np.unique(label.bins(test), return_counts=True)
-    ax.step(bins, counts, where="mid", color=colour("Test"), label="test set")
+    ax.stairs(*label.histogram(train), fill=True, color=TRAIN, label="training set")
+    ax.stairs(*label.histogram(test), color=colour("Test"), linewidth=1.5, label="test set")
     ax.set(yscale="log", xlabel=label.title, ylabel=label.samples)
+    for form in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        form(LogFormatter())  # 2, not 2 x 10^0, where all counts are small
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return ax
 
@@ -75,10 +83,10 @@ def gains(runs: Runs, baseline: str, train: NDArray, test: NDArray, label: Label
     figure = Figure((6, 1.15 * len(others) + 0.5))
     axes = figure.subplots(len(others), sharex=True, sharey=True, squeeze=False)[:, 0]
     errors = {row: error_per_label(runs[row], label) for row in runs}
-    bins, counts = np.unique(label.bins(train), return_counts=True)
+    counts, edges = label.histogram(train)
     for row, ax in zip(others, axes, strict=True):
         behind, gain = axis_behind(ax), errors[baseline] - errors[row]
-        behind.fill_between(bins, counts, step="mid", color=TRAIN, alpha=0.5, linewidth=0)
+        behind.stairs(counts, edges, fill=True, color=TRAIN, alpha=0.5, linewidth=0)
         behind.set(yticks=[], ylim=(0, counts.max() * 1.05))
         behind.spines["left"].set_visible(False)
         ax.bar(gain.index, gain, width=0.9 * label.step, color=colour(row))
@@ -98,8 +106,10 @@ def predicted_and_true(runs: Runs, label: Label) -> Figure:
     lines = -(-len(runs) // PANEL_COLUMNS)
     figure = Figure((7.2, 2.0 * lines))
     axes = figure.subplots(lines, PANEL_COLUMNS, sharex=True, sharey=True)
-    for ax in axes.flat[len(runs) :]:
+    for index, ax in enumerate(axes.flat[len(runs) :], len(runs)):
         ax.set_axis_off()
+        if index >= PANEL_COLUMNS:  # the panel above is the last one of its column
+            axes.flat[index - PANEL_COLUMNS].xaxis.set_tick_params(labelbottom=True)
     for row, ax in zip(runs, axes.flat, strict=False):
         pred, target = predictions(runs[row][0])
         top = float(max(target.max(), 1))

@@ -35,8 +35,9 @@ def ages(cfg: DictConfig) -> None:
         _make_csv(cfg, Path(cfg.root), target)
     print(describe(read_csv(target, cfg.root)))
     if cfg.pack is not None:
-        progress = functools.partial(tqdm, desc="packing")
-        packed = pack(target, cfg.root, cfg.store, cfg.pack, progress, max_pixels=cfg.max_pixels)
+        bar = functools.partial(tqdm, desc="packing")
+        limit = cfg.max_pixels
+        packed = pack(target, cfg.root, cfg.store, cfg.pack, progress=bar, max_pixels=limit)
         print(f"{packed.path}: {len(packed)} images of {cfg.pack} px.")
 
 
@@ -61,8 +62,11 @@ def _make_csv(cfg: DictConfig, root: Path, target: Path) -> None:
         split = None if split is None else split[here]
     files = [root / path for path in paths]
     groups = identical_images(files, functools.partial(tqdm, desc="comparing images"))
+    together = groups if cfg.identical_on_one_side else []
     if split is None:
-        split = balanced_split(ages, cfg.cap, cfg.seed, groups if cfg.identical_on_one_side else ())
+        split = balanced_split(ages, cfg.cap, cfg.seed, together)
+    for group in together:  # in a given split, too
+        split[group] = "train"
     _report_identical(target.with_name(f"{target.stem}_identical.csv"), groups, ages, paths, split)
     write_csv(target, ages.tolist(), paths, split.tolist())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigAttributeError
+from omegaconf.errors import ConfigAttributeError, InterpolationKeyError
 
 from engine import CONFIGS
 from engine.cli.help import choices, names
@@ -42,6 +42,15 @@ def paragraph(error: BaseException, script: str = "train") -> str:
         return f"{missing[1]}=<choice> is missing; choose from:\n{choices(missing[1], '  ')}"
     if missing := re.search(r"Missing mandatory value: ([\w.]+)", text):
         return f"{missing[1]} must be given, e.g. {missing[1]}=..."
+    if "group override must be a string" in text:
+        return "A group, such as dataset, takes the name of a choice and not null; see --help."
+    if isinstance(error, InterpolationKeyError) and (needed := re.search("key '(.*?)'", text)):
+        return f"{error.full_key} needs a value of {needed[1]}; add +{needed[1]}=<value>."
+    if "more than 1 value per channel" in text:
+        return (
+            "A batch of one sample has no variance for batch-norm; it needs two. Raise "
+            "trainer.batch_size, lower trainer.accumulate, or set trainer.even_batches=true."
+        )
     if unknown := re.search(r"[Cc]ould not override '([\w./@]+)'", text):
         if (CONFIGS / unknown[1]).is_dir():
             return f"Add a + to choose one: +{unknown[1]}=<choice>; see --help."

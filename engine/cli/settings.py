@@ -23,11 +23,11 @@ from engine import CONFIGS
 from engine.cli import targets
 from engine.cli.schema import CLOSED, FREE, GROUPS, SETTINGS, TRAIN, Index, Number, Text
 from engine.cli.targets import leaves
+from engine.runs.folder import RANKS
 
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 WORDS |= {Path: "a path", type(None): "null", list: "a list", dict: "a mapping"}
 UNIONS = (typing.Union, types.UnionType)
-LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "MASTER_ADDR")  # torchrun, SLURM, by hand
 BY_DEFAULT = {bool: bool, int: Index, float: Number, list: list, str: Text, dict: dict}
 OPTIONAL = ("defaults", "hydra", "features", "optim")  # settings that a config may lack
 
@@ -105,7 +105,7 @@ def check_targets(cfg: DictConfig) -> None:
     for key, node in leaves(plain, lists=True):
         if isinstance(node, dict) and "_target_" in node:
             problems += _arguments(node, trust, key)
-    if nodes > 1 and not any(name in os.environ for name in LAUNCHED):
+    if nodes > 1 and not any(name in os.environ for name in RANKS):
         problems.append(
             f"trainer.num_nodes: {nodes} nodes need this command started on each node, by torchrun "
             "or SLURM, or with MASTER_ADDR and NODE_RANK set."
@@ -135,10 +135,9 @@ def unknown_metrics(
     target: str, trust: targets.Trust, names: Iterable[tuple[str, str]]
 ) -> list[str]:
     """Return a problem for each (setting, metric) that the report does not have."""
-    metrics = targets.find(target, trust)
-    if not hasattr(metrics, "names_reported"):
+    known = getattr(targets.find(target, trust), "names_reported", None)
+    if known is None:
         return []
-    known = metrics.names_reported()
     some = ", ".join(known[:8])
     return [
         f"{key}: unknown metric {name!r}; choose from {some}, ...{nearest(name, known)}"
@@ -161,7 +160,8 @@ def _arguments(node: dict[str, Any], trust: targets.Trust, prefix: str) -> Itera
         if key in targets.RESERVED:
             continue
         if key not in signature.parameters and not open_ended and where != "loss.weights":
-            yield f"{where}: {name} takes no {key}.{nearest(key, signature.parameters)}"
+            near = nearest(key, signature.parameters) or f" Remove it: ~{where}"
+            yield f"{where}: {name} takes no {key}.{near}"
             continue
         hint = hints.get(key, object)
         if isinstance(value, dict) and "_target_" in value:

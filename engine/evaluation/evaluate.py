@@ -54,7 +54,7 @@ def evaluate(
         metrics.update(pred, batch["target"], *masked)
         arrays = {"pred": pred.float(), "target": batch["target"].float()} if keep else {}
         if samples:
-            arrays["samples"] = metrics.samples(pred, batch["target"], *masked)
+            arrays["samples"] = metrics.rows[-1].reshape(-1, *metrics.shape)  # as `update` stored
         if arrays:
             arrays["index"] = batch["meta"]["index"]
             found.append({name: array.cpu().numpy() for name, array in arrays.items()})
@@ -88,7 +88,8 @@ def write_results(loop: "Loop") -> None:
             report |= errors(found["pred"], found["target"], loop.removed)
         reports |= {f"{split}/{key}": value for key, value in report.items()}
         predicted |= {f"{split}_{name}": array for name, array in found.items()}
-    if reason := loop.task.implausible(reports, loop.labels):
+    labels = np.concatenate([loop.labels, loop.images.labels])  # a protocol removes some of train
+    if reason := loop.task.implausible(reports, labels):
         raise FloatingPointError(f"{reason}. {LOWER}")
     if not loop.fabric.is_global_zero:
         return

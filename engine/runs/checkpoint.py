@@ -17,7 +17,7 @@ from engine.runs import folder as runs
 from models.released import read_plain
 
 FORMAT = "balanced-regression checkpoint 1"
-AGAIN = "If it belongs to this run, rerun=true trains it again."
+AGAIN = "If it belongs to a run, remove the run's folder and run the same command again."
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -24,7 +24,12 @@ from engine.cli import targets
 from engine.runs import records
 
 PREDICTIONS, REPLICATES = "predictions.npz", "replicates.npz"
-AGAIN = "Run the same command with rerun=true to train the run again"
+AGAIN = "Remove the folder of this run and run the same command again"
+RANKS = {  # {variable that tells how the processes were started: the variables with ranks}
+    "TORCHELASTIC_RUN_ID": ("RANK",),  # torchrun
+    "SLURM_PROCID": ("SLURM_PROCID",),
+    "MASTER_ADDR": ("NODE_RANK", "LOCAL_RANK"),  # by hand on each node
+}
 LARGEST = 1 << 20  # bytes of a config.yaml
 
 
@@ -95,8 +100,14 @@ def clear(folder: Path) -> None:
 
 
 def is_main_process() -> bool:
-    """Whether this process writes files, also before any distributed group exists."""
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == 0
+    """Whether this process writes files, also before any distributed group exists.
+
+    The ranks are those that Lightning Fabric reads. Of several launchers, the first one counts.
+    """
+    for launcher, ranks in RANKS.items():
+        if launcher in os.environ:
+            return not any(int(os.environ.get(rank, 0)) for rank in ranks)
+    return True
 
 
 @contextlib.contextmanager

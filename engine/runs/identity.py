@@ -20,7 +20,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from datasets.io.files import file_state
 from engine import ROOT
 from engine.cli import targets
 from engine.runs import records
@@ -96,7 +95,7 @@ def _sources(path: Path) -> list[str]:
             documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
             if documented and ast.get_docstring(node, clean=False) is not None:
                 node.body.pop(0)
-        found.append(digest(ast.dump(tree)))
+        found.append(hashlib.sha256(ast.dump(tree).encode()).hexdigest())
     return found
 
 
@@ -131,12 +130,12 @@ def files_of(plain: dict[str, Any], covered: str) -> list[str]:
 def file_digest(path: Path, large: int | None = LARGE) -> str | None:
     """Return a hash of a file's content, None where there is no file. A file of more than `large`
     bytes is compared by size and time."""
-    found = file_state(path) if path.is_file() else None
-    if found is None:
+    if not path.is_file():
         return None
-    if large is not None and found.size > large:
-        return f"{found.size} {found.time}"
-    return _file_digest(path, found.size, found.time)
+    found = path.stat()
+    if large is not None and found.st_size > large:
+        return f"{found.st_size} {found.st_mtime_ns}"
+    return _file_digest(path, found.st_size, found.st_mtime_ns)
 
 
 @functools.cache

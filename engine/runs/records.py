@@ -27,8 +27,9 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object with a checksum of its other entries. NaN becomes null."""
     text = json.dumps({k: v for k, v in content.items() if k != SUM})
     plain = json.loads(text, parse_constant=lambda _: None)
+    text = json.dumps({**plain, SUM: digest(plain)}, indent=2)
     with atomic_write(path) as file:
-        file.write(json.dumps({**plain, SUM: digest(plain)}, indent=2).encode() + b"\n")
+        file.write(text.encode() + b"\n")
 
 
 def read(path: Path, advice: str) -> dict[str, Any]:

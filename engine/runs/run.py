@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # Settings that a stage-1 run takes from its stage-2 run.
 SHARED = ("benchmark", "dataset", "model", "paths", "metrics", "log", "trust", "images", "protocol")
+Place = tuple[Path, dict[str, str], Path | None]  # folder, identity, checkpoint of the backbone
 CACHED = 256  # composed configs
 _cache: dict[tuple[str, ...], DictConfig] = {}
 
@@ -39,24 +40,28 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     Returns the content of metrics.json, {"metrics": {"test/bmae": ...}, ...}, and the "folder".
     """
     settings.check(cfg)
-    done = None if cfg.rerun else result(cfg)
+    place = _place(cfg)
+    done = None if cfg.rerun or place is None else runs.finished(place[0])
     if done is None:
-        done = _train(cfg)
+        done = _train(cfg, place)
     if done.get("divergence"):
         raise FloatingPointError(
-            f"The run diverged: {done['divergence']} There is no result. {runs.AGAIN}."
+            f"{done['folder']}: the run diverged: {done['divergence']} There is no result. "
+            f"{runs.AGAIN}."
         ) from FloatingPointError(done["divergence"])
     return done
 
 
-def _train(cfg: DictConfig) -> dict[str, Any]:
+def _train(cfg: DictConfig, place: Place | None) -> dict[str, Any]:
     """Check what only the classes and the machine can tell, train stage 1, then this run."""
     from engine.training.build import make_fabric
 
     settings.check_targets(cfg)
     fabric = make_fabric(cfg)
-    stage1 = first_stage(cfg)
-    folder, found, backbone = locate(cfg, None if stage1 is None else run(stage1))
+    if place is None:
+        stage1: Any = first_stage(cfg)
+        place = locate(cfg, run(stage1))
+    folder, found, backbone = place
     with runs.locked(folder, runs.is_main_process()):
         done = None if cfg.rerun else runs.finished(folder)  # by another process in the meantime
         if done is not None:
@@ -108,7 +113,17 @@ def launch(fabric: "Fabric", cfg: DictConfig, folder: Path, backbone: Path | Non
             raise
 
 
-def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> tuple[Path, dict, Path | None]:
+def _place(cfg: DictConfig) -> Place | None:
+    """Return where the run of a config is; None as long as its stage-1 run has no result."""
+    stage1, done = first_stage(cfg), None
+    if stage1 is not None:
+        done = result(stage1)
+        if done is None or done.get("divergence"):
+            return None
+    return locate(cfg, done)
+
+
+def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> Place:
     """Return the run's folder, its identity and the checkpoint of its backbone.
 
     stage1: the finished stage-1 run; its weights are known even if their file is gone.
@@ -148,12 +163,8 @@ def first_stage(cfg: DictConfig) -> DictConfig | None:
 
 def result(cfg: DictConfig) -> dict[str, Any] | None:
     """The finished run of a config, None if it is not there; a diverged one has no metrics."""
-    stage1, done = first_stage(cfg), None
-    if stage1 is not None:
-        done = result(stage1)
-        if done is None or done.get("divergence"):
-            return None
-    return runs.finished(locate(cfg, done)[0])
+    place = _place(cfg)
+    return None if place is None else runs.finished(place[0])
 
 
 def composed(name: str, overrides: list[str]) -> DictConfig:

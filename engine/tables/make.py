@@ -57,7 +57,9 @@ def log(event: Event) -> None:
 def make(cfg: DictConfig, overrides: list[str], progress: Progress = log) -> list[Path]:
     """Show and write the table and its figures; return the paths of the files."""
     start = time.time()
-    cfg.name = cfg.name or own_name(cfg)
+    if not cfg.name:  # e.g. utkface_sigma_mini: table imdb_wiki_sigma, dataset utkface, paths mini
+        named = cfg.table.name.replace(cfg.benchmark.name, cfg.benchmark.dataset)
+        cfg.name = named + cfg.paths.suffix
     select_rows(cfg)
     if cfg.benchmark.dataset not in cfg.benchmark.cited:
         OmegaConf.update(cfg, "table.paper", {}, merge=False, force_add=True)
@@ -170,11 +172,6 @@ def select_rows(cfg: DictConfig) -> None:
         if section == "rows" and not kept:
             raise ValueError("No row is left; name at least one in `rows`, fewer in `without`.")
         OmegaConf.update(cfg, f"table.{section}", kept, merge=False, force_add=True)
-
-
-def own_name(cfg: DictConfig) -> str:
-    """E.g. utkface_sigma_mini: table imdb_wiki_sigma, dataset utkface, paths mini."""
-    return cfg.table.name.replace(cfg.benchmark.name, cfg.benchmark.dataset) + cfg.paths.suffix
 
 
 def measure(cfg: DictConfig, iterations: int) -> dict[str, float]:

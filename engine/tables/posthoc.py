@@ -61,17 +61,16 @@ def balanced(folder: Path, settings: Mapping[str, Any], trust: Any = None) -> di
     start = time.time()
     own.mkdir(exist_ok=True)
     cfg, metrics, rebalancer, stored, train = fitted(folder, settings, trust)
-    found, removed = [], {}
+    removed = {}
     for pred, *target in predictions(folder, rebalancer, stored, trust):
         metrics.update(pred, *target)
-        found.append(metrics.samples(pred, *target))
         if stored:
             write_npz(own / runs.PREDICTIONS, {**stored, "test_pred": pred.numpy()})
-        if cfg.get("protocol"):  # its labels have one dimension, so all samples are one batch
+        if getattr(train, "ranges", []):  # labels of one dimension: all samples are one batch
             from engine.training.protocol import errors
 
             removed = errors(pred.numpy(), target[0].numpy(), train.ranges)
-    samples = torch.cat(found)
+    samples = metrics.stored()
     report = {f"test/{name}": float(value) for name, value in (metrics.compute() | removed).items()}
     replicates = metrics.resample(samples, bootstrap_weights(len(samples), cfg.log.replicates))
     write_npz(own / runs.REPLICATES, {name: value.numpy() for name, value in replicates.items()})

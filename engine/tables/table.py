@@ -7,18 +7,20 @@
 
 import math
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from datasets.io.arrays import read_npz
 from datasets.io.files import atomic_write
 from engine.runs import records
-from engine.tables.columns import all_rows, benchmark_of, columns_of, heads
+from engine.tables.columns import all_rows, benchmark_of, column, columns_of, heads
 from engine.tables.intervals import Content, Replicates, is_ahead
 
 FORMATS = ("md", "csv", "tex")
@@ -138,24 +140,41 @@ def _tex(grids: Mapping[str, Sequence[Sequence[str]]]) -> str:
 
 
 def show(table: Content, title: str, reference: Content | None = None) -> None:
-    """Print our numbers with the paper's in brackets, those of the committed reference below them,
-    and the differences in the first column."""
+    """Print the table by metric: our numbers, the paper's, and those of the committed reference."""
     names, benchmark = columns_of(table), benchmark_of("", table)
-    head, known, lines = heads(benchmark, names), all_rows(reference or {"rows": {}}), {}
-    for section, rows in sections_of(table).items():
-        lines |= {section: [""] * len(names)} if section else {}
-        for row, cells in rows.items():
-            lines[row] = [text(cells.get(name)) for name in names]
-            old = known.get(row, {})
-            if any(cell["mean"] is not None for cell in old.values()):
-                lines[f"{row}, committed"] = [text(old.get(name), paper=False) for name in names]
-    frames = {title: pd.DataFrame.from_dict(lines, "index", columns=head)}
-    if found := differences(table.get("against") or {}, names[0], head[0]):
-        grid = pd.DataFrame(found[1:], columns=found[0])
-        frames[f"{title}: differences in {head[0]}"] = grid.set_index("").rename_axis(None)
-    for above, frame in frames.items():
-        width = max(shutil.get_terminal_size().columns, 110)
-        print(f"{above}\n{frame.to_string(line_width=width)}\n")
+    known = all_rows(reference or {"rows": {}})
+
+    def lines(row: str, name: str, entry: Mapping[str, Any] | None) -> str:
+        """Return our number, the paper's and that of the reference, one below the other."""
+        old = known.get(row, {}).get(name) or {}
+        others = {"paper": entry["paper"], "ours": old.get("mean")} if entry else {}
+        more = [f"{which} {number(value)}" for which, value in others.items() if value is not None]
+        return "\n".join([text(entry, paper=False), *more])
+
+    metrics: dict[str, list[str]] = {}
+    for name in names:
+        metrics.setdefault(column(benchmark, name).title.split("_")[0], []).append(name)
+    for metric, own in metrics.items():
+        grid = [["", *heads(benchmark, own)]]
+        for section, rows in sections_of(table).items():
+            shown = {row: cells for row, cells in rows.items() if cells.keys() & set(own)}
+            grid += [[section]] if section and shown else []
+            grid += [[r, *(lines(r, n, cells.get(n)) for n in own)] for r, cells in shown.items()]
+        _print(f"{title} ({metric})", grid)
+    about = heads(benchmark, names[:1])[0]
+    if found := differences(table.get("against") or {}, names[0], about):
+        _print(f"{title}: differences in {about}", found)
+
+
+def _print(title: str, grid: Sequence[Sequence[str]]) -> None:
+    printed = Table(title=escape(title), title_justify="left")
+    for i, head in enumerate(grid[0]):  # a header may be wrapped, a cell may not
+        texts = [text for row in grid[1:] for text in "".join(row[i : i + 1]).split("\n")]
+        width = max(map(len, texts), default=0)
+        printed.add_column(head, justify="right" if head else "left", min_width=width)
+    for line in grid[1:]:
+        printed.add_row(*map(escape, line))
+    Console(width=max(Console().width, 110)).print(printed)
 
 
 def text(entry: Mapping[str, Any] | None, form: str = "md", paper: bool = True) -> str:

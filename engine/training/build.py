@@ -32,16 +32,16 @@ from models.released import state_dict as released_state
 
 
 def dataset(cfg: DictConfig, split: str, **changes: Any) -> Any:
-    """Return one split of the configured dataset, without the labels that a protocol removes."""
+    """Return one split of the configured dataset, without what a protocol removes."""
     made = targets.make(cfg.dataset, cfg.get("trust"), split=split, **changes)
     if not cfg.get("protocol") or split == "test" or not len(made):
         return made
-    from engine.training.protocol import Kept, removed_ranges
+    from engine.training.protocol import kept
 
     train = made if split == "train" else targets.make(cfg.dataset, cfg.get("trust"), split="train")
     if hasattr(train, "label_counts"):
         raise ValueError("A protocol needs one label per sample, not maps; leave out `protocol`.")
-    return Kept(made, removed_ranges(cfg.protocol, train.labels), train.labels)
+    return kept(cfg.protocol, split, made, train.labels, cfg.get("backbone") is not None)
 
 
 def metrics(cfg: DictConfig, train: Any) -> Any:
@@ -145,6 +145,11 @@ def label_histogram(
 
     first = max(low, np.floor(labels.min() / step) * step)
     last = min(high, np.ceil(labels.max() / step) * step)
+    if last - first < step:
+        raise ValueError(
+            f"A histogram needs training labels in at least two bins of {step:g}; all lie in "
+            f"{labels.min():g} to {labels.max():g}, and bins in {low:g} to {high:g}."
+        )
     edges = np.arange(first - step / 2, last + step, step)
     return Histogram(edges, soft=soft, point=point)  # pyright: ignore[reportArgumentType]
 
@@ -219,6 +224,8 @@ def make_fabric(cfg: DictConfig) -> Fabric:
         fabric = Fabric(devices=devices, strategy=strategy, **machine)
     except (MisconfigurationException, TypeError, RuntimeError) as error:
         raise ValueError(f"trainer.accelerator, trainer.devices: {error}") from error
+    if trainer.precision == "16-mixed" and fabric.device.type == "cpu":  # Fabric takes bf16-mixed
+        raise ValueError("trainer.precision=16-mixed needs a GPU; use bf16-mixed on a CPU.")
     return labels_in_full(fabric)
 
 

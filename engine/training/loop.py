@@ -24,6 +24,7 @@ from engine.evaluation.evaluate import evaluate, write_results
 from engine.features import cache as features
 from engine.processes.pool import end_unless
 from engine.runs import checkpoint, records
+from engine.runs.folder import AGAIN
 from engine.training import batches, build
 from engine.training.batches import Keyed, evaluation_loader, loader, seed_all
 from engine.training.divergence import DivergenceCheck
@@ -241,7 +242,7 @@ class Loop:
         elif self.best["epoch"] is not None and not best.is_file():
             raise FileNotFoundError(
                 f"{best} is missing; {last.name} expects it to hold epoch {self.best['epoch']}, "
-                "the best so far. Run the same command with rerun=true to train again."
+                f"the best so far. {AGAIN}."
             )
         self.log = Log(self.folder, rank == 0, self.steps_done, remote)
         self.log.info(f"resuming from {path}: epoch {self.epoch}, step {self.step}")

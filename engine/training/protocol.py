@@ -1,4 +1,4 @@
-"""Stress protocols: label ranges that a model never sees, for benchmarks with labels (N, 1).
+"""Protocols: label ranges that a model never sees, for benchmarks with labels (N, 1).
 
     extrapolation   labels above a quantile of the training labels
     interpolation   labels in a gap, in shares of the label range
@@ -6,6 +6,9 @@
 
 The ranges are removed from the training and validation splits, also in stage 1. The test split and
 its metrics stay the same; `errors` adds those inside and outside the removed ranges.
+
+A fourth protocol, `held_out`, removes no labels: stage 2 trains on a random share of the training
+samples, and stage 1 on the others, so that stage 2 sees features that the backbone has not fitted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,23 +44,43 @@ def inside(labels: NDArray, ranges: Sequence[Range]) -> NDArray[np.bool_]:
     return np.any([(low <= labels[:, 0]) & (labels[:, 0] <= high) for low, high in ranges], axis=0)
 
 
+def kept(
+    protocol: Mapping[str, Any], split: str, made: Any, labels: NDArray, second_stage: bool
+) -> Any:
+    """Return a split without what the protocol removes; labels: of the whole training split."""
+    if protocol["kind"] == "held_out":
+        if split != "train":
+            return made
+        held_out = np.random.default_rng(protocol["seed"]).random(len(made)) < protocol["share"]
+        return Kept(made, held_out == second_stage, labels, "samples of the other stage removed")
+    ranges = removed_ranges(protocol, labels)
+    listed = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in ranges)
+    if not inside(labels, ranges).any():
+        raise ValueError(f"The protocol removes no training label: none is in {listed}.")
+    return Kept(made, ~inside(made.labels, ranges), labels, f"labels {listed} removed", ranges)
+
+
 class Kept(Dataset):
-    """The samples of a dataset whose labels lie outside the ranges, numbered from 0.
+    """The samples of a dataset that a protocol keeps, (N,) whether each is, numbered from 0.
 
     all_labels: the training labels of the whole dataset, which define the shots of the metrics.
     """
 
-    def __init__(self, dataset: Any, ranges: Sequence[Range], all_labels: NDArray):
-        listed = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in ranges)
-        if not inside(all_labels, ranges).any():
-            raise ValueError(f"The protocol removes no training label: none is in {listed}.")
+    def __init__(
+        self,
+        dataset: Any,
+        keep: NDArray[np.bool_],
+        all_labels: NDArray,
+        about: str,
+        ranges: Sequence[Range] = (),
+    ):
         self.dataset, self.ranges, self.all_labels = dataset, list(ranges), all_labels
-        self.rows = np.flatnonzero(~inside(dataset.labels, ranges))
+        self.rows = np.flatnonzero(keep)
         if len(self.rows) < 2:
             raise ValueError(f"The protocol leaves {len(self.rows)} of {len(dataset)} samples.")
         self.labels = dataset.labels[self.rows]
         gone = len(dataset) - len(self.rows)
-        self.about = f"labels {listed} removed: {gone:,} of {len(dataset):,} samples"
+        self.about = f"{about}: {gone:,} of {len(dataset):,} samples"
 
     def __len__(self) -> int:
         return len(self.rows)

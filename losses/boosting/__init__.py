@@ -68,7 +68,7 @@ class Objective:
     prior: Bins, a GaussianMixture, or any other that does not depend on a batch.
     learning_rate: the booster's own (LightGBM's is 0.1 by default, XGBoost's 0.3).
 
-    Example:
+    Examples:
         >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, np.arange(-0.5, 122)))
         >>> model = LGBMRegressor(objective=f).fit(x, ages)
 

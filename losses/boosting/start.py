@@ -23,7 +23,7 @@ class BalancedBooster(RegressorMixin, BaseEstimator):
     the balanced loss is so curved that trees which start from the mean hardly learn. Also where no
     split may be possible: LightGBM then predicts 0 for a custom objective, but the mean here.
 
-    Example:
+    Examples:
         >>> f = objective(Gaussian(sigma=5.0), Bins.fit(ages, np.arange(-0.5, 122)))
         >>> model = BalancedBooster(LGBMRegressor(n_estimators=200), f).fit(x, ages)
     """

@@ -150,7 +150,7 @@ def diagnose(
     samples, they are instead the predictions of these samples, whose leverage is reported: the
     most that any monotone map of them gains.
 
-    Example:
+    Examples:
         >>> print(diagnose(train_ages))
         >>> print(diagnose(train_ages, val_pred, val_ages))
     """

@@ -33,7 +33,7 @@ class RebalancedRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     After fit: `estimator_`, `rebalancers_` (D,), `sigma_` (D,).
 
-    Example:
+    Examples:
         >>> model = RebalancedRegressor(HistGradientBoostingRegressor()).fit(X, y)
     """
 

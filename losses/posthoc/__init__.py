@@ -47,7 +47,7 @@ class Rebalancer(nn.Module):
         A mixture takes the range of train_labels, or else, in one dimension, of the held-out
         labels and its middle 99.8%.
 
-    Example:
+    Examples:
         >>> balance = Rebalancer(train_labels).fit(val_pred, val_target)
         >>> balance(test_pred), balance.at(strength=0.5)(test_pred)
     """

@@ -89,25 +89,25 @@ def curve(
 
 
 def components(prior: Any, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-weights (n, K), means (K, D) and precisions (n, K, D, D) of a mixture plus noise of
+    """Log-weights (n, K), means (1, K, D) and precisions (n, K, D, D) of a mixture plus noise of
     variance (n, D); n is 1 or N. The log-weights include the normalisers.
     """
     given = (prior.weights, prior.means, prior.covariances)
     weights, means, covariances = (tensor.to(var) for tensor in given)
     factor = torch.linalg.cholesky_ex(covariances + torch.diag_embed(var)[:, None]).L
     log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return weights.log() - log_det, means, torch.cholesky_inverse(factor)
+    return weights.log() - log_det, means[None], torch.cholesky_inverse(factor)
 
 
 def posterior(given: tuple[Tensor, ...], var: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """log q(m) up to a constant (N,), posterior mean (N, D) and covariance (N, D, D), for noise of
-    variance (1, D) or (N, D). given: `components` of a mixture, or `atoms`.
+    variance (1, D) or (N, D). given: `components` of a mixture, or `atoms`, (1, K) each.
     """
     if len(given) == 2:
         labels, weights = (t.to(m) for t in given)
         logits = weights.log() - (m - labels).square() / (2 * var)
         mass = logits.softmax(-1)
-        mean = mass @ labels[:, None]
+        mean = mass @ labels.mT
         spread = (mass * (labels - mean).square()).sum(-1)
         return logits.logsumexp(-1), mean, spread[:, None, None]
     log_weights, means, precision = given
@@ -117,8 +117,7 @@ def posterior(given: tuple[Tensor, ...], var: Tensor, m: Tensor) -> tuple[Tensor
     mass = logits.softmax(-1)  # (N, K)
     pulled = mass[..., None] * pull
     slope = pulled.sum(1)
-    bend = pulled.mT @ pull - slope[:, :, None] * slope[:, None]
-    bend = bend - torch.einsum("nk,nkde->nde", mass, precision)
+    bend = pulled.mT @ (pull - slope[:, None]) - torch.einsum("nk,nkde->nde", mass, precision)
     covariance = torch.diag_embed(var) + var[:, :, None] * bend * var[:, None]
     return logits.logsumexp(-1), m + var * slope, covariance
 
@@ -133,41 +132,53 @@ def solve(prior: Prior, sigma: Tensor, strength: float, x: Tensor, ends: Ends = 
         return torch.cat([solve(prior, s, strength, part, ends) for s, part in parts])
     var = sigma.to(x).square()
     var = var.expand_as(x) if var.ndim == 2 else var.expand(1, x.shape[-1])
-    bins = isinstance(prior, Bins)
-    given = atoms(prior, float(var.detach().min().sqrt())) if bins else components(prior, var)
+    if isinstance(prior, Bins):
+        given = [t[None] for t in atoms(prior, float(var.detach().min().sqrt()))]
+    else:
+        given = components(prior, var)
 
-    def step(m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The value that is minimised (N,), the residual x - T (N, D), Newton's step (N, D)."""
-        log_q, mean, covariance = posterior(given, var, m)
-        rest = x - (1 - strength) * m - strength * mean
-        matrix = (1 - strength) * torch.diag_embed(var) + strength * covariance
-        size = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-        eye = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
-        factor = torch.linalg.cholesky_ex(matrix + (1e-14 * size + 1e-300) * eye).L
-        move = var * torch.cholesky_solve(rest[..., None], factor)[..., 0]
-        value = ((m - x).square() / var).sum(-1) / 2 + strength * log_q
+    def step(m: Tensor, some: Any = slice(None)) -> tuple[Tensor, Tensor, Tensor]:
+        """Of some samples: the value that is minimised (n,), the residual x - T (n, D) and Newton's
+        step (n, D).
+        """
+        at, (noise, *density) = x[some], (t if len(t) == 1 else t[some] for t in (var, *given))
+        log_q, mean, covariance = posterior(tuple(density), noise, m)
+        rest = at - (1 - strength) * m - strength * mean
+        matrix = (1 - strength) * torch.diag_embed(noise) + strength * covariance
+        size = matrix.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+        ridge = torch.diag_embed((1e-14 * size + 1e-300).expand_as(m))
+        factor = torch.linalg.cholesky_ex(matrix + ridge).L
+        move = noise * torch.cholesky_solve(rest[..., None], factor)[..., 0]
+        value = ((m - at).square() / noise).sum(-1) / 2 + strength * log_q
         return value, rest, move.nan_to_num(0.0, 0.0, 0.0)
 
-    # Without values to read (torch.compile, torch.export, a GPU) the loop has a fixed length.
+    # Without values to read (torch.compile, torch.export, a GPU) the loop has a fixed length, and
+    # samples stay in it after they have converged.
     readable = is_readable(x)
     with torch.no_grad():
-        m = x.clamp(*ends)
+        m, some = x.clamp(*ends), torch.arange(len(x), device=x.device)
         value, rest, move = step(m)
         share = torch.ones_like(value)
         small = TOLERANCE * x.abs().amax()
         for _ in range(STEPS if readable else FIXED):
-            trial = (m + share[:, None] * move).clamp(*ends)
-            found = step(trial)
+            start = m[some]
+            trial = (start + share[:, None] * move).clamp(*ends)
+            found = step(trial, some)
             better = found[0] <= value + 1e-9 * (1 + value.abs())  # rounding, near the minimum
-            still = ((trial - m).abs() <= small).all(-1)
+            still = ((trial - start).abs() <= small).all(-1)
             share = torch.where(better, (2 * share).clamp(max=1), share / 2)
-            m, rest, move = (
+            now, rest, move = (
                 torch.where(better[:, None], new, old)
-                for new, old in ((trial, m), (found[1], rest), (found[2], move))
+                for new, old in ((trial, start), (found[1], rest), (found[2], move))
             )
-            value = torch.where(better, found[0], value)
-            if readable and (still | (rest.abs() <= small).all(-1)).all():
-                break
+            value, m = torch.where(better, found[0], value), m.index_copy(0, some, now)
+            if readable:
+                open_ = ~(still | (rest.abs() <= small).all(-1))
+                if not open_.any():
+                    break
+                some, value, rest, move, share = (
+                    t[open_] for t in (some, value, rest, move, share)
+                )
     if not x.requires_grad:
         return m
     inside = (m > ends[0]) & (m < ends[1])

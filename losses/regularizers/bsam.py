@@ -20,18 +20,16 @@ from torch.optim import Optimizer
 class BSAM:
     """Wraps an optimiser; a learning rate schedule takes that optimiser itself.
 
-    Example:
-        weights = label_weights(labels, edges, scheme="sqrt_inverse")  # losses.reweight
-        error, adam = WeightedLoss("l1"), torch.optim.Adam(model.parameters())
-        bsam = BSAM(adam)
-
-        def closure():
-            bsam.zero_grad()
-            loss = error(model(x), y, weight)  # weight: those of the batch
-            loss.backward()
-            return loss
-
-        bsam.step(closure)
+    Examples:
+        >>> weights = label_weights(labels, edges, scheme="sqrt_inverse")  # losses.reweight
+        >>> error, adam = WeightedLoss("l1"), torch.optim.Adam(model.parameters())
+        >>> bsam = BSAM(adam)
+        >>> def closure():
+        ...     bsam.zero_grad()
+        ...     loss = error(model(x), y, weight)  # weight: those of the batch
+        ...     loss.backward()
+        ...     return loss
+        >>> bsam.step(closure)
     """
 
     def __init__(self, optimizer: Optimizer, rho: float = 0.2):

@@ -31,10 +31,10 @@ class ConR(Regularizer):
         push: e, how much more distant negatives are pushed.
         temperature: T.
 
-    Example:
-        conr = ConR(weight=4.0, window=1.0)
-        x, y = torch.cat([augment(x), augment(x)]), torch.cat([y, y])
-        loss = functional.l1_loss(pred, y) + conr(features, pred, y)
+    Examples:
+        >>> conr = ConR(weight=4.0, window=1.0)
+        >>> x, y = torch.cat([augment(x), augment(x)]), torch.cat([y, y])
+        >>> loss = functional.l1_loss(pred, y) + conr(features, pred, y)
     """
 
     views = 2

@@ -35,10 +35,10 @@ class DistLoss(Regularizer):
         bandwidth: of the density, in standard deviations of the labels.
         strength: eps.
 
-    Example:
-        dist = DistLoss()
-        dist.fit(train_labels)  # (N, D)
-        loss = functional.l1_loss(pred, target) + dist(features, pred, target)
+    Examples:
+        >>> dist = DistLoss()
+        >>> dist.fit(train_labels)  # (N, D)
+        >>> loss = functional.l1_loss(pred, target) + dist(features, pred, target)
     """
 
     uses_features = False

@@ -37,11 +37,11 @@ class FDS(nn.Module):
         momentum: how much of the running statistics an epoch keeps.
         first_epoch: the first epoch whose features are smoothed.
 
-    Example, for ages:
-        fds = FDS(width=512, low=0, high=100)
-        features = backbone(x)
-        pred = head(fds(features, target))  # unchanged in eval mode
-        fds.end_epoch()  # after each epoch
+    Examples:
+        >>> fds = FDS(width=512, low=0, high=100)  # ages
+        >>> features = backbone(x)
+        >>> pred = head(fds(features, target))  # unchanged in eval mode
+        >>> fds.end_epoch()  # after each epoch
     """
 
     def __init__(

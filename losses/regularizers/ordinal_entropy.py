@@ -22,9 +22,9 @@ from .regularizer import Regularizer, label_distance
 class OrdinalEntropy(Regularizer):
     """Compactness within labels minus weighted distance between labels.
 
-    Example:
-        entropy = OrdinalEntropy(weight=1e-3)
-        loss = functional.mse_loss(pred, target) + entropy(features, pred, target)
+    Examples:
+        >>> entropy = OrdinalEntropy(weight=1e-3)
+        >>> loss = functional.mse_loss(pred, target) + entropy(features, pred, target)
     """
 
     def __init__(self, weight: float = 1e-3, limit: int = 1024):

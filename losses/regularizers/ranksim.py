@@ -31,9 +31,9 @@ class RankSim(Regularizer):
         weight: factor of the term. As in the released code, it multiplies g.
         interpolation: lambda.
 
-    Example:
-        ranksim = RankSim(weight=100.0)
-        loss = functional.mse_loss(pred, target) + ranksim(features, pred, target)
+    Examples:
+        >>> ranksim = RankSim(weight=100.0)
+        >>> loss = functional.mse_loss(pred, target) + ranksim(features, pred, target)
     """
 
     def __init__(self, weight: float = 100.0, interpolation: float = 2.0, limit: int = 1024):

@@ -25,10 +25,10 @@ class RnC(Regularizer):
 
     temperature: T.
 
-    Example:
-        rnc = RnC()
-        x, y = torch.cat([augment(x), augment(x)]), torch.cat([y, y])
-        loss = rnc(backbone(x), pred, y)
+    Examples:
+        >>> rnc = RnC()
+        >>> x, y = torch.cat([augment(x), augment(x)]), torch.cat([y, y])
+        >>> loss = rnc(backbone(x), pred, y)
     """
 
     views = 2

@@ -36,11 +36,11 @@ class SRL(Regularizer):
         step: width of a label bin.
         momentum: share of the earlier epochs in a centroid.
 
-    Example:
-        srl = SRL(step=1.0)
-        srl.fit(train_labels)  # (N, 1)
-        loss = functional.l1_loss(pred, target) + srl(features, pred, target)
-        srl.end_epoch()  # after each epoch
+    Examples:
+        >>> srl = SRL(step=1.0)
+        >>> srl.fit(train_labels)  # (N, 1)
+        >>> loss = functional.l1_loss(pred, target) + srl(features, pred, target)
+        >>> srl.end_epoch()  # after each epoch
     """
 
     def __init__(

@@ -1,70 +1,43 @@
-"""jiawei-ren/BalancedMSE, imdb-wiki-dir: losses, weights, metrics, network.
+"""jiawei-ren/BalancedMSE, imdb-wiki-dir: weights, metrics, network, files, images, GAI's mixture.
 
-K: components or bins.
+Images are compared in units where black is -1 and white 1.
 """
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-import joblib
+import cv2
 import numpy as np
 import pandas
+import scipy.io
 import torch
+import torchvision.transforms as transforms
 
+from datasets import sources
+from datasets.ages import AgeDataset
+from datasets.split import balanced_split
+from engine.runs.run import composed
 from engine.training.build import fitted
-from losses import BMC, BNI, GAI, Bins, GaussianMixture, WeightedLoss
 from losses.reweight import label_weights
 from metrics import age_report
 from scripts.released import inputs
 from scripts.released.clones import Clone
-from scripts.released.inputs import Quantities, ages, official, pair, stepped
-
-MIXTURE = {
-    "weights": np.array([0.2, 0.5, 0.3]),
-    "means": np.array([[8.0], [31.0], [55.0]]),
-    "variances": np.array([[[20.0]], [[90.0]], [[150.0]]]),
-}
+from scripts.released.inputs import Quantities, ages, official, pair, picture, rms
 
 
-def losses(root: Path, work: Path) -> Quantities:
-    """GAI, BMC and BNI: values and gradients for three noise scales."""
-    theirs = Clone(root, "imdb-wiki-dir").load("balanaced_mse")
-    file = str(work / "gmm.pkl")
-    joblib.dump(MIXTURE, file)
-    prior = GaussianMixture(*MIXTURE.values())
-    centers, counts = np.unique(ages(), return_counts=True)
-    weights = counts / counts.sum()
-    bins = Bins(centers, weights)
-    for name, ours, other in (
-        ("GAI", lambda s: GAI(prior, s, True), lambda s: theirs.GAILoss(s, file)),
-        ("BMC", lambda s: BMC(s, True), theirs.BMCLoss),
-        ("BNI", lambda s: BNI(bins, s, True), lambda s: theirs.BNILoss(s, centers, weights)),
-    ):
-        title = f"{name}, {{}}, sigma 0.5, 1, 10"
-        yield from inputs.noisy_losses(title, ours, other, pair(), (0.5, 1.0, 10.0))
-
-
-def weighted_losses(root: Path, work: Path) -> Quantities:
-    """The baselines' weighted errors."""
-    theirs = Clone(root, "imdb-wiki-dir").load("loss")
-    weight = torch.linspace(0.2, 3.0, 256)
-    for error in ("mse", "l1", "huber", "focal_mse", "focal_l1"):
-        baseline = WeightedLoss(error)  # pyright: ignore[reportArgumentType]
-        function = getattr(theirs, f"weighted_{error}_loss")
-        own = stepped(lambda p, t, b=baseline: b(p, t, weight), *pair())
-        other = stepped(lambda p, t, f=function: f(p, t, weight[:, None]), *pair())
-        yield f"weighted {error}, value and gradient", own, other
+def weighted(dataset: Any, work: Path, labels: np.ndarray, *options: Any, **named: Any) -> Any:
+    """Return a training set of theirs with these labels."""
+    frame = pandas.DataFrame({"age": labels, "path": ""})
+    return dataset(frame, str(work), 224, "train", *options, **named)
 
 
 def weights(root: Path, work: Path) -> Quantities:
     """Sample weights of re-weighting and LDS, and BNI's bins."""
     dataset = Clone(root, "imdb-wiki-dir").load("datasets").IMDBWIKI
-
-    def theirs(labels: np.ndarray, **options: Any) -> Any:
-        frame = pandas.DataFrame({"age": labels, "path": ""})
-        return dataset(frame, str(work), 224, "train", **options)
-
+    theirs = partial(weighted, dataset, work)
     old = np.where(np.arange(4000) % 200 == 0, 118 + np.arange(4000) // 200, ages())
     for title, row, labels, options in (
         ("inverse (rrt)", "rrt", ages(), {"reweight": "inverse"}),
@@ -150,3 +123,126 @@ def fds(root: Path, work: Path) -> Quantities:
 
         theirs = module.FDS(6, 100, 0, kernel="gaussian", ks=5, sigma=2)
         yield from inputs.smoothing(name, "imdb_wiki/fds", theirs, epoch)
+
+
+def files(root: Path, work: Path) -> Quantities:
+    """IMDB-WIKI's filter and split, on generated .mat files."""
+    write_mats(work)
+    clone = Clone(root, "imdb-wiki-dir/data")
+    script = clone.load("create_imdb_wiki")
+    with mock.patch("sys.argv", ["create", "--data_path", str(work)]):
+        script.create("imdb")
+        script.create("wiki")
+        script.combine_dataset()
+    table = pandas.read_csv(work / "meta" / "imdb_wiki.csv")
+    found, paths = sources.imdb_wiki(work)
+    yield "IMDB-WIKI, filter: paths that are kept", paths, table["path"].to_numpy(str)
+    yield "IMDB-WIKI, ages", found, table["age"].to_numpy()
+    script = clone.load("preprocess_imdb_wiki")
+    yield "IMDB-WIKI, split", *splits(script, work, "imdb_wiki", found)
+
+
+def splits(script: Any, work: Path, name: str, found: np.ndarray) -> tuple:
+    """Return our balanced split of meta/<name>.csv and theirs."""
+    script.BASE_PATH = str(work)
+    writable = property(lambda series: np.array(series.array, dtype=object))
+    # Since pandas 3 .values is read-only and fillna(inplace) acts on a copy: train stays empty.
+    with mock.patch.object(pandas.Series, "values", writable):
+        script.make_balanced_testset(name, verbose=False, vis=False, save=True)
+    cfg = composed("prepare_age", [f"source={name}", "root=."])
+    other = pandas.read_csv(work / f"{name}.csv")["split"].fillna("train")
+    return balanced_split(found, cfg.cap, cfg.seed), other.to_numpy(str)
+
+
+def write_mats(work: Path) -> None:
+    """Write imdb_crop/imdb.mat and wiki_crop/wiki.mat with 3,000 generated faces each."""
+    rng = np.random.default_rng(3)
+    for name in ("imdb", "wiki"):
+        folder = work / f"{name}_crop"
+        folder.mkdir(exist_ok=True)
+        n = 3000
+        second = np.where(rng.random(n) < 0.7, np.nan, rng.normal(0, 2, n))
+        record = {
+            "full_path": np.array([f"{i % 100:02d}/{i}.jpg" for i in range(n)], object)[None],
+            "dob": rng.integers(650000, 735000, n).astype(np.int32)[None],
+            "gender": np.ones((1, n)),
+            "photo_taken": rng.integers(1950, 2015, n).astype(np.uint16)[None],
+            "face_score": np.where(rng.random(n) < 0.2, -np.inf, rng.normal(2, 2, n))[None],
+            "second_face_score": second[None],
+        }
+        scipy.io.savemat(folder / f"{name}.mat", {name: record})
+
+
+def images(root: Path, work: Path) -> Quantities:
+    """Images as the network sees them, in units where black is -1 and white 1."""
+    dataset = Clone(root, "imdb-wiki-dir").load("datasets").IMDBWIKI
+    sizes = [(224, 224), (150, 110), (410, 340), (1100, 900)]
+    names = [f"{height}.jpg" for height, _ in sizes]
+    for name, size in zip(names, sizes, strict=True):
+        cv2.imwrite(str(work / name), picture(*size), [cv2.IMWRITE_JPEG_QUALITY, 92])
+    rows = [f"30,{name},{split}\n" for name in names for split in ("test", "train")]
+    (work / "faces.csv").write_text("age,path,split\n" + "".join(rows))
+    frame = pandas.read_csv(work / "faces.csv")
+    own, theirs = {}, {}
+    for split in ("test", "train"):
+        own[split] = AgeDataset(work / "faces.csv", work, split, 224)
+        theirs[split] = dataset(frame[frame["split"] == split], str(work), 224, split)
+    for index, (height, width) in enumerate(sizes):
+        sides = own["test"][index]["input"], theirs["test"][index][0]
+        title = f"test image from {width} x {height}"
+        if index == 0:
+            yield f"{title}, pixels", *sides
+        else:
+            yield f"{title}, rms", rms(*sides), 0.0
+    sides = augmented(own["train"], theirs["train"])
+    yield "training image of 224 px, four crops and mirrors", *sides
+
+
+def augmented(own: AgeDataset, theirs: Any) -> tuple[list, list]:
+    """Return the training image of 224 px for the same crops and mirrors."""
+    mine, other = [], []
+    for top, left, mirror in ((0, 0, 0), (32, 5, 1), (16, 16, 0), (9, 30, 1)):
+        sampled = torch.tensor((top, left, mirror))
+        with mock.patch.object(torch, "randint", return_value=sampled):
+            mine.append(own[0]["input"])
+        crop = staticmethod(lambda image, size, d=(top, left): (*d, *size))
+        coin = torch.full((1,), 1.0 - mirror)
+        with (
+            mock.patch.object(transforms.RandomCrop, "get_params", crop),
+            mock.patch.object(torch, "rand", return_value=coin),
+        ):
+            other.append(theirs[0][0])
+    return mine, other
+
+
+def agedb_files(root: Path, work: Path) -> Quantities:
+    """AgeDB's ages, from generated file names, and its split."""
+    clone = Clone(root, "agedb-dir/data")
+    (work / "AgeDB").mkdir()
+    for number, age in enumerate(ages(2500, oldest=101)):
+        (work / "AgeDB" / f"{number}_SomeOne_{age}_f.jpg").touch()
+    with mock.patch("sys.argv", ["create", "--data_path", str(work)]):
+        clone.load("create_agedb").main()
+    table = pandas.read_csv(work / "meta" / "agedb.csv")
+    found, paths = sources.agedb(work)
+    own = sorted(zip(paths, found.tolist(), strict=True))
+    yield "AgeDB, paths and ages", own, sorted(zip(table["path"], table["age"], strict=True))
+    in_their_order = table["age"].to_numpy()  # that of os.listdir
+    script = clone.load("preprocess_agedb")
+    yield "AgeDB, split", *splits(script, work, "agedb", in_their_order)
+
+
+def agedb_weights(root: Path, work: Path) -> Quantities:
+    """Sample weights of AgeDB, and its metrics."""
+    clone = Clone(root, "agedb-dir")
+    dataset, labels = clone.load("datasets").AgeDB, ages(oldest=101)
+    for row, scheme, lds in (("sqrt_inverse", "sqrt_inv", False), ("rrt_lds", "inverse", True)):
+        own = fitted(official(f"imdb_wiki/{row}").loss.weights, labels[:, None].astype(float))
+        theirs = weighted(dataset, work, labels, scheme, lds=lds).weights
+        yield f"AgeDB, weights, {scheme}{' with LDS' if lds else ''}", own, theirs
+    script = clone.load("train", ["--store_root", str(work / "store")])
+    pred, target = pair(3000, seed=9)
+    own = age_report(pred, target, ages(seed=6))
+    theirs = script.shot_metrics(pred.numpy().ravel(), target.numpy().ravel(), ages(seed=6))
+    names = {"mae": "l1", "mse": "mse", "gm": "gmean"}
+    yield from inputs.grouped("AgeDB, {}: shots", names, inputs.SHOTS, own, theirs)

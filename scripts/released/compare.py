@@ -9,10 +9,9 @@ A comparison is a generator function (root, work) of (quantity, ours, theirs). A
 """
 
 import importlib
-import inspect
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,11 @@ def compare(
     clones: Mapping[str, str | Path | None],
     only: str | None = None,
     nyud2: str | None = None,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a line for each quantity, and a sentence for everything that was skipped.
+) -> dict[str, Any]:
+    """Return {lines, deviations, skipped}: a line for each quantity, the reasons of those that
+    deviate, and a sentence for everything that was skipped.
 
-    repositories: {key: {url, parts}}; a part is a module of scripts/released/.
+    repositories: {key: {url, checks: {module of scripts/released/: [function]}}}.
     clones: {key: folder or None}.
     nyud2: folder of NYUD2-DIR, which a check finds as `nyud2` in its work folder.
     """
@@ -45,32 +45,28 @@ def compare(
         if clone is None:
             skipped.append(f"{name}: no clone given")
             continue
-        for part, check in _checks(repository["parts"], only or ""):
-            title = f"{part}.{check.__name__}"
-            torch.manual_seed(0)  # a check alone has the numbers that it has among all
-            try:
-                with tempfile.TemporaryDirectory() as work, old_environment():
-                    if nyud2 is not None:
-                        (Path(work) / "nyud2").symlink_to(Path(nyud2).resolve())
-                    for quantity, ours, theirs in check(Path(clone), Path(work)):
-                        lines.append({"repository": name, **line(part, quantity, ours, theirs)})
-            except Missing as error:
-                skipped.append(f"{name}, {title}: {error}")
-            except Exception as error:
-                verdict = f"FAILED: {type(error).__name__}: {error}".splitlines()[0]
-                cells = [title, "-", "-", verdict]
-                lines.append({"repository": name, "verdict": verdict, "cells": cells})
-    return lines, skipped
-
-
-def _checks(parts: list[str], only: str) -> Iterator[tuple[str, Any]]:
-    """Yield the generator functions (root, work) of each module, in their order there."""
-    for part in parts:
-        module = importlib.import_module(f"scripts.released.{part}")
-        for name, check in vars(module).items():
-            wanted = inspect.isgeneratorfunction(check) and only in f"{part}.{name}"
-            if wanted and [*inspect.signature(check).parameters] == ["root", "work"]:
-                yield part, check
+        for part, names in repository["checks"].items():
+            module = importlib.import_module(f"scripts.released.{part}")
+            for check in names:
+                title = f"{part}.{check}"
+                if only is not None and only not in title:
+                    continue
+                torch.manual_seed(0)  # a check alone has the numbers that it has among all
+                try:
+                    with tempfile.TemporaryDirectory() as work, old_environment():
+                        if nyud2 is not None:
+                            (Path(work) / "nyud2").symlink_to(Path(nyud2).resolve())
+                        quantities = getattr(module, check)(Path(clone), Path(work))
+                        lines.extend({"repository": name, **line(part, *q)} for q in quantities)
+                except Missing as error:
+                    skipped.append(f"{name}, {title}: {error}")
+                except Exception as error:
+                    verdict = f"FAILED: {type(error).__name__}: {error}".splitlines()[0]
+                    cells = [title, "-", "-", verdict]
+                    lines.append({"repository": name, "verdict": verdict, "cells": cells})
+    used = [line["deviation"] for line in lines if line["verdict"].startswith("deviation")]
+    reasons = {name: RULES["deviations"][name] for name in used}
+    return {"lines": lines, "deviations": reasons, "skipped": skipped}
 
 
 def line(part: str, quantity: str, ours: Any, theirs: Any) -> dict[str, Any]:
@@ -153,13 +149,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     return "\n".join([*text, "", f"`{meta['command']}`", ""])
 
 
-def publish(
-    lines: list[dict[str, Any]], skipped: list[str], meta: Mapping[str, Any], root: Path
-) -> None:
+def publish(report: Mapping[str, Any], root: Path) -> None:
     """Write results/fidelity.json and docs/fidelity.md."""
-    used = [line["deviation"] for line in lines if line["verdict"].startswith("deviation")]
-    reasons = {name: RULES["deviations"][name] for name in used}
-    report = {"lines": lines, "deviations": reasons, "skipped": skipped, "meta": meta}
     with atomic_write(root / "results" / "fidelity.json") as file:
         file.write((json.dumps(report, indent=1) + "\n").encode())
     with atomic_write(root / "docs" / "fidelity.md") as file:

@@ -138,6 +138,16 @@ def metrics(root: Path, work: Path) -> Quantities:
     yield "delta1 where 1% of the predictions are below zero", *sides
 
 
+def shot_metrics(root: Path, work: Path) -> Quantities:
+    """DIR's evaluator, whose few-shot bins begin at zero; no measured depth is below 0.7 m."""
+    evaluator = Clone(root, "nyud2-dir").load("util").Evaluator()
+    pred, depth = predictions(40000, seed=4)
+    evaluator(pred, depth)
+    names = {key: METRICS[key] for key in ("rmse", "abs_rel", "delta1")}
+    sides = depth_report(pred, depth), evaluator.evaluate_shot()
+    yield from inputs.grouped("NYUD2, {}: all, many, medium, few", names, GROUPS, *sides)
+
+
 def network(root: Path, work: Path) -> Quantities:
     """The depth network, saved by their code and read by ours, and their test loop on it."""
     clone = Clone(root, "nyud2-dir")

@@ -64,7 +64,12 @@ GOOD = "age,path,split\n1,crop/0.jpg,train\n"
     ("text", "message"),
     [
         ("age,path\n1,crop/0.jpg\n", "expected the columns age, path, split; got 'age, path'"),
-        ("age,path,split\n1,\xe9\0,train\n".encode("latin1"), "got a file of another kind"),
+        (
+            "age,path,split\n1,\xe9\0,train\n".encode("latin1"),
+            "another kind.*Save it as CSV in UTF-8",
+        ),
+        ("age;path;split\n1;crop/0.jpg;train\n", "got 'age;path;split'.*separated by commas"),
+        ("age,path,split,age\n1,crop/0.jpg,train,2\n", "expected one column age, got several"),
         ("", "expected the columns age, path, split"),
         (GOOD + "2,crop/1.jpg\n", "line 3: expected split .*, got ''"),
         (GOOD + "2,crop/1.jpg,val,x\n", "line 3: expected 3 cells, got more"),

@@ -44,6 +44,7 @@ def test_pairs_become_vectors(source: Path):
     u, v, apart, product = item["input"].chunk(4)
     np.testing.assert_allclose(apart, (u - v).abs())
     np.testing.assert_allclose(product, u * v)
+    np.testing.assert_array_equal(STSBDataset.labels_of("train", root=source / "out"), data.labels)
     assert len(STSBDataset(source / "out", "test")) == 8
 
 

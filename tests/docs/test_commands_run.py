@@ -38,7 +38,7 @@ MINI = [
     "bodies.counts={h36m_train:8,coco_2014_train:8,3dpw_test:8}",
 ]
 SHORT = {
-    "compare_released": ["only=age.weighted_losses"],
+    "compare_released": ["only=losses.weighted_losses"],
     "diagnose": [],
     "evaluate": ["batch_size=3", "accelerator=cpu", "trust=[tests]"],
     "leaderboard": ["settings=1", "seeds=1", "losses=[Plain]", *RANKSIM],

@@ -47,21 +47,25 @@ def log_p(likelihood: Any, y: Tensor, pred: Tensor, scale: Tensor) -> Tensor:
     return -(energy + scale.log() + likelihood.log_z).sum(-1)
 
 
-def log_evidence(loss: BalancedLoss, x: Tensor, s: Tensor, atoms: Any, own: Any, y: Tensor):
-    """The log-evidence (N,) of x (N, D) at the scale s, over atoms and their log-weights."""
-    likelihood: Any = loss.likelihood
-    prior: Any = loss.prior
+def log_evidence(
+    likelihood: Any, prior: Any, x: Tensor, s: Tensor, y: Tensor, atoms: Any, own=None
+):
+    """The log-evidence (N,) of x (N, D) at the scale s, (), (D,) or (N, D), over atoms and their
+    log-weights; own: where the label y is not among them.
+    """
     if isinstance(prior, Flat) or getattr(prior, "power", 1) == 0:
-        return -likelihood.log_norm(x).detach().expand(len(x))
+        return log_p(likelihood, x, x, likelihood.raw).detach()
     if isinstance(prior, GaussianMixture) and isinstance(likelihood, Gaussian):
         w, mu, cov = (t.double() for t in (prior.weights, prior.means, prior.covariances))
-        normal = MultivariateNormal(mu, cov + torch.diag((s**2).expand(x.shape[-1])))
+        var = s.square().expand(x.shape[-1]) if s.ndim < 2 else s.square()[:, None]
+        normal = MultivariateNormal(mu, cov + torch.diag_embed(var))
         return (w.log() + normal.log_prob(x[:, None])).logsumexp(-1)
     if isinstance(prior, GaussianMixture):
         with _reparametrize_module(likelihood, {likelihood.symbol: s}):
             return likelihood.log_evidence_mixture(x, prior)
     held = x if isinstance(likelihood, Gaussian) else x.clamp(atoms[0].amin(0), atoms[0].amax(0))
-    evidence = (atoms[1] + log_p(likelihood, atoms[0], held[:, None], s)).logsumexp(-1)
+    each = log_p(likelihood, atoms[0], held[:, None], s if s.ndim < 2 else s[:, None])
+    evidence = (atoms[1] + each).logsumexp(-1)
     likely = log_p(likelihood, y, held, s)
     return evidence if own is None else torch.where(own, evidence.logaddexp(likely), evidence)
 
@@ -100,7 +104,7 @@ def compare(loss: BalancedLoss, *batches: Given, atoms: Any = None) -> dict[str,
     share = torch.ones(len(x), dtype=D64) if weight is None else weight.double()
     share = share / share.sum() * likelihood.unit.item()
     likely = log_p(likelihood, y, x, s)
-    evidence = log_evidence(loss, x, s, atoms, own, y)
+    evidence = log_evidence(likelihood, prior, x, s, y, atoms, own)
     rows = share * (loss.strength * evidence - likely)
     one_sign = (share * (2 * log_p(likelihood, y, y, s) - likely)).sum()  # energies - log scale
     terms = torch.autograd.grad(one_sign, [x, s], retain_graph=True)

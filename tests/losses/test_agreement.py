@@ -21,14 +21,12 @@ from losses import (
     Gaussian,
     GaussianMixture,
     Heteroscedastic,
-    Histogram,
     Huber,
     Laplace,
 )
 from tests.losses.pairs import (
     CLASSES,
     D64,
-    EDGES,
     assert_close,
     batch,
     evaluate,
@@ -88,7 +86,7 @@ def test_flat_is_the_plain_loss(rows, dims, scale, seed):
 
 
 def test_logit_adjustment():
-    """Class frequencies, given or fitted, and bins under a histogram."""
+    """Class frequencies, given or fitted."""
     pred, target = batch("Categorical Classes 1", 20)
     frequencies = torch.tensor([5, 1, 2, 9, 3], dtype=D64)
     adjusted = pred + (frequencies / frequencies.sum()).log()
@@ -99,12 +97,6 @@ def test_logit_adjustment():
     labels = [0] * 5 + [1] + [2] * 2 + [3] * 9 + [4] * 3
     fitted = BalancedLoss(Categorical(CLASSES), Classes.fit(labels, CLASSES))
     torch.testing.assert_close(fitted(pred, target), expected, rtol=1e-6, atol=0)  # float32 prior
-    pred, target = batch("HardHistogram Bins 1", 20)
-    prior = Bins((EDGES[1:] + EDGES[:-1]) / 2, torch.arange(1, 9, dtype=D64) / 36)
-    loss = BalancedLoss(Histogram(EDGES), prior, full_nll=True)
-    bins = torch.bucketize(target[:, 0], EDGES[1:-1])
-    expected = functional.cross_entropy(pred + prior.weights.log(), bins)
-    torch.testing.assert_close(loss(pred, target), expected, rtol=1e-12, atol=0)  # three steps
 
 
 def mse_gradient(pred, target):

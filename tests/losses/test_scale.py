@@ -67,12 +67,6 @@ def test_a_prior_that_is_loaded_is_the_saved_one(likelihood, saved, other):
     assert torch.equal(one(pred, target), two(pred, target))
 
 
-def test_a_state_without_widths_is_loaded():
-    prior = Bins.fit(FAR, np.linspace(1e6, 1e6 + 30, 101), power=0.5)
-    prior.load_state_dict({name: prior.state_dict()[name] for name in ("centers", "weights")})
-    assert prior.power == 0.5
-
-
 def test_learned_sigma_is_a_parameter_and_a_fixed_one_is_not():
     assert [name for name, _ in BMC(1.0, learn_sigma=True).named_parameters()] == [
         "likelihood.sigma"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from models.hmr import HMR
 from models.released import load, read_plain
 from models.resnet import ResNet
 from tests.datasets.io.test_pickles import Program
@@ -16,11 +17,33 @@ from tests.datasets.io.test_pickles import Program
 scalar: Any = np._core.multiarray.scalar  # pyright: ignore[reportAttributeAccessIssue]
 
 
+# Facts about the public files: the number of tensors, and names and shapes among them.
+FACTS: dict[str, tuple[int, dict[str, tuple[int, ...]]]] = {
+    "imdb_wiki": (320, {"linear.weight": (1, 2048), "linear.bias": (1,)}),
+    "spin": (
+        331,
+        {
+            **{"init_pose": (1, 144), "init_shape": (1, 10), "init_cam": (1, 3)},
+            **{"layer4.2.bn3.num_batches_tracked": (), "fc1.weight": (1024, 2205)},
+            **{"fc2.weight": (1024, 1024), "decpose.weight": (144, 1024)},
+            **{"decshape.bias": (10,), "deccam.weight": (3, 1024)},
+        },
+    ),
+}
+SHAPES = {"conv1.weight": (64, 3, 7, 7), "layer1.0.downsample.0.weight": (256, 64, 1, 1)}
+SHAPES |= {"layer4.2.bn3.running_var": (2048,)}  # of both
+
+
 @pytest.fixture(scope="module")
-def content() -> dict:
-    """A checkpoint in the released layout, with random weights."""
+def networks() -> dict[str, Any]:
     torch.manual_seed(0)
-    state = {f"module.{key}": value for key, value in ResNet(50).state_dict().items()}
+    return {"imdb_wiki": ResNet(50).eval(), "spin": HMR().eval()}
+
+
+@pytest.fixture(scope="module")
+def content(networks: dict[str, Any]) -> dict:
+    """A checkpoint in the released layout, with random weights."""
+    state = {f"module.{key}": v for key, v in networks["imdb_wiki"].state_dict().items()}
     best = np.float32(12.7)  # a minimum of NumPy means, as the released training code saves it
     return {"state_dict": state, "epoch": 9, "best_loss": best, "optimizer": {"state": {}}}
 
@@ -37,30 +60,29 @@ def as_numpy_1_wrote_it(path: Path) -> Path:
     return path
 
 
-def test_the_layout_is_the_released_one(content: dict):
-    """Facts about the public files: 320 tensors, these names and shapes among them."""
-    shapes = {key: tuple(value.shape) for key, value in content["state_dict"].items()}
-    assert len(shapes) == 320
-    assert shapes["module.conv1.weight"] == (64, 3, 7, 7)
-    assert shapes["module.layer1.0.downsample.0.weight"] == (256, 64, 1, 1)
-    assert shapes["module.layer4.2.bn3.running_var"] == (2048,)
-    assert shapes["module.linear.weight"] == (1, 2048)
-    assert shapes["module.linear.bias"] == (1,)
+@pytest.mark.parametrize("layout", FACTS)
+def test_the_layout_is_the_released_one(networks: dict[str, Any], layout: str):
+    count, known = FACTS[layout]
+    shapes = {key: tuple(value.shape) for key, value in networks[layout].state_dict().items()}
+    assert len(shapes) == count
+    assert shapes.items() >= {**SHAPES, **known}.items()
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["numpy 2", "numpy 1"])
-def test_it_loads_and_predicts(content: dict, tmp_path: Path, old: bool):
-    torch.save(content, tmp_path / "bmc.pth")
-    if old:
-        as_numpy_1_wrote_it(tmp_path / "bmc.pth")
-    model = load(tmp_path / "bmc.pth", "imdb_wiki")
+@pytest.mark.parametrize("kind", ["imdb_wiki", "imdb_wiki by numpy 1", "spin"])
+def test_it_loads_and_predicts(networks: dict, content: dict, tmp_path: Path, kind: str):
+    layout = kind.split()[0]
+    spin = {"model": networks["spin"].state_dict(), "epoch": 3}
+    torch.save(spin if layout == "spin" else content, tmp_path / "a.pt")
+    if kind != layout:
+        as_numpy_1_wrote_it(tmp_path / "a.pt")
+    model = load(tmp_path / "a.pt", layout)
     assert not model.training
-    expected = ResNet(50).eval()
-    expected.load_state_dict({k[7:]: v for k, v in content["state_dict"].items()})
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        assert model(x).shape == (2, 1)
-        assert torch.equal(model(x), expected(x))
+        found, expected = model(x), networks[layout](x)
+    shapes = {"imdb_wiki": [(2, 1)], "spin": [(2, 24, 3, 3), (2, 10), (2, 3)]}
+    assert [tuple(y.shape) for y in (found if layout == "spin" else [found])] == shapes[layout]
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 OTHERS = {
@@ -82,6 +104,9 @@ def test_another_layout(content: dict, tmp_path: Path, message: str, monkeypatch
     with pytest.raises(ValueError, match=message):
         load("a.pth", "imdb_wiki")
     assert not Path("trace").exists()
+    torch.save({"state_dict": {}}, "other.pt")
+    with pytest.raises(ValueError, match=r"other\.pt: expected a dict with `model`"):
+        load("other.pt", "spin")
     with pytest.raises(ValueError, match="Unknown layout 'cifar'; choose from imdb_wiki"):
         load("a.pth", "cifar")
     with pytest.raises(FileNotFoundError, match=r"b\.pth: no such checkpoint"):

@@ -68,18 +68,3 @@ def test_other_files(message: str, tmp_path: Path, full_size, monkeypatch: pytes
     assert not Path("trace").exists()
     with pytest.raises(FileNotFoundError, match=r"a\.pkl: no such file"):
         read_pickle(Path("a.pkl"))
-
-
-FUNCTION, ARGUMENTS, STATE = np.zeros(4, object).__reduce__()  # pyright: ignore
-# An array and a scalar whose items NumPy would take from addresses in the file.
-ARRAY = Program(FUNCTION, ARGUMENTS, (*STATE[:4], b"\x41" * 32))
-SCALAR = Program(np.float64(0).__reduce__()[0], (np.dtype(object), b"\x41" * 8))
-
-
-@pytest.mark.parametrize("item", [ARRAY, SCALAR], ids=["array", "scalar"])
-@pytest.mark.parametrize("key", ["v_template", "J_regressor"])
-def test_objects_at_addresses_are_refused(item: object, key: str, tmp_path: Path):
-    """NumPy's constructors would end the process with a segmentation fault."""
-    (tmp_path / "a.pkl").write_bytes(pickle.dumps({key: item}, protocol=2))
-    with pytest.raises(ValueError, match=r"a\.pkl: expected one of SMPL's pickles"):
-        read_pickle(tmp_path / "a.pkl")

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from engine import ROOT
 from engine.cli.errors import paragraph
@@ -49,6 +51,8 @@ WRONG = {  # script and arguments: a part of the message
     "train experiment=imdb_wiki": "imdb_wiki/bmc, ",
     "train BMC seed=-1": "seed: expected a whole number >= 0; got -1",
     "train BMC seed=0,1": "add --multirun",
+    "train BMC dataset=null": "takes the name of a choice and not null",
+    "train experiment=imdb_wiki/vanilla loss/prior=gaussian_mixture": "add +components=<value>",
     "train BMC ~dataset.csv": "Give it a value",
     "train BMC name=\u00fc": "quotes",
     "train BMC features=cached freeze_bn=false": "frozen batch-norm; got backbone={",
@@ -160,6 +164,12 @@ def test_failures_of_other_processes_are_recorded_when_they_arrive(monkeypatch):
     sent = [pickle.dumps(command.JobFailed(text)) for text in ("first", "second")]
     monkeypatch.setattr(command, "failures", [])
     assert [str(pickle.loads(one)) for one in sent] == command.failures == ["first", "second"]
+
+
+def test_a_batch_of_one_gets_advice():
+    with pytest.raises(ValueError, match="more than 1 value") as raised:
+        nn.BatchNorm1d(2)(torch.zeros(1, 2))
+    assert "Raise trainer.batch_size" in paragraph(raised.value)
 
 
 @pytest.mark.parametrize(

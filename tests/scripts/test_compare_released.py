@@ -37,7 +37,7 @@ weighted_focal_mse_loss = weighted(lambda gap: gap ** 2 * focus(gap))
 weighted_focal_l1_loss = weighted(lambda gap: gap * focus(gap))
 weighted_huber_loss = weighted(lambda gap: torch.where(gap < 1, gap ** 2 / 2, gap - 0.5))
 """
-CHECK = "age.weighted_losses"
+CHECK = "losses.weighted_losses"
 
 
 def write_clone(folder: Path, scale: float = 1.0, more: str = "") -> Path:
@@ -48,15 +48,18 @@ def write_clone(folder: Path, scale: float = 1.0, more: str = "") -> Path:
 
 
 def compared(clone: Path | None, only: str = CHECK) -> tuple[list[dict[str, Any]], list[str]]:
-    repositories = {"one": {"url": "someone/losses", "parts": ["age"]}}
-    return compare(repositories, {"one": clone}, only)
+    repositories = {
+        "one": {"url": "someone/losses", "checks": {"losses": ["losses", "weighted_losses"]}}
+    }
+    report = compare(repositories, {"one": clone}, only)
+    return report["lines"], report["skipped"]
 
 
 def test_missing_clones_modules_and_packages_are_skipped(tmp_path: Path):
     assert compared(None)[1] == ["someone/losses: no clone given"]
-    found, skipped = compared(write_clone(tmp_path), "age.losses")
+    found, skipped = compared(write_clone(tmp_path), "losses.losses")
     assert not found
-    assert skipped == ["someone/losses, age.losses: no module balanaced_mse"]
+    assert skipped == ["someone/losses, losses.losses: no module balanaced_mse"]
     _, skipped = compared(write_clone(tmp_path / "other", more="import a_package_of_old"))
     assert "no module a_package_of_old, which its loss needs" in skipped[0]
     _, skipped = compared(tmp_path / "other" / "imdb-wiki-dir")
@@ -87,7 +90,7 @@ def test_a_difference_of_a_thousandth_is_found_and_published(
     with stops as stopped:
         compare_released.main(cfg)
     assert (stopped.value.code if stopped else None) == code
-    assert "skipped: nkolot/SPIN: no clone given" in capsys.readouterr().out
+    assert "nkolot/SPIN: no clone given" in capsys.readouterr().out
     content = json.loads((tmp_path / "results" / "fidelity.json").read_text())
     assert [line["verdict"] for line in content["lines"]] == [verdict] * 5
     sizes = [line["difference"] for line in content["lines"]]
@@ -114,7 +117,7 @@ def test_modules_of_a_clone_do_not_replace_ours(tmp_path: Path):
     [(1e-7, "equal"), (0.01, "deviation: Resizing"), (0.06, "DIFFERENT: Resizing explains at")],
 )
 def test_a_deviation_has_a_bound(size: float, verdict: str):
-    found = line("age_data", "test image from 110 x 150, rms", size, 0.0)
+    found = line("age", "test image from 110 x 150, rms", size, 0.0)
     assert found["verdict"].startswith(verdict)
 
 

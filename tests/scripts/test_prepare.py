@@ -99,6 +99,8 @@ def test_a_csv_with_splits_keeps_them(utkface, capsys):
     twins = ["split,path,age", "train,UTKFace/20_0_0_00.jpg,20", "test,UTKFace/70_0_0_09.jpg,70"]
     prepare_csv(utkface, "\n".join(twins), "overwrite=true")
     assert "1 groups are in more than one split, 1 have more than" in capsys.readouterr().out
+    rows = prepare_csv(utkface, "\n".join(twins), "overwrite=true", "identical_on_one_side=true")
+    assert {row.split for row in rows} == {"train"}
 
 
 def test_a_bad_csv_is_named_and_the_input_is_not_overwritten(tmp_path):

@@ -99,10 +99,13 @@ def test_a_pickle_cannot_change_what_it_names(tmp_path: Path):
 OBJECT = Program(np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, 0))
 ROT13 = Program(codecs.encode, ("a", "rot13"))
 OTHERS = [ROT13, None, 3, 2.5, ["a"], {"a": "b"}, np.zeros(2), np.float64(0)]
-SCALAR = Program(np.float64(0).__reduce__()[0], (OBJECT, b"\0" * 8))  # an address
+FUNCTION, ARGUMENTS, STATE = np.zeros(4, object).__reduce__()  # pyright: ignore
+# NumPy would take the items of these from addresses in the file.
+SCALAR = Program(np.float64(0).__reduce__()[0], (OBJECT, b"\0" * 8))
+ARRAY = Program(FUNCTION, ARGUMENTS, (*STATE[:4], b"\x41" * 32))
 
 
-@pytest.mark.parametrize("item", [*OTHERS, SCALAR], ids=lambda item: type(item).__name__)
+@pytest.mark.parametrize("item", [*OTHERS, SCALAR, ARRAY], ids=lambda item: type(item).__name__)
 def test_other_objects_are_refused(tmp_path: Path, item):
     for content in (pickle.dumps(objects(["a", item])), pickle.dumps(hidden(item, "item"))):
         with pytest.raises(ValueError, match="imgname contains objects that are not all strings"):

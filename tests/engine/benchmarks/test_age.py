@@ -29,6 +29,17 @@ def test_gains_are_bars_at_their_ages(tmp_path: Path):
     assert bars == {20: -1.0, 70: 4.0}
 
 
+def test_a_histogram_is_empty_where_no_sample_is(tmp_path: Path):
+    """Bins without samples used to take the height of their neighbours."""
+    counts, edges = Label(step=0.5).histogram(np.array([1.0, 1.1, 2.5]))
+    assert counts.tolist() == [2, 0, 0, 1]
+    assert edges.tolist() == [0.75, 1.25, 1.75, 2.25, 2.75]
+    runs = {row: [write(tmp_path / row, 1, 2)] for row in ("Vanilla", "GAI")}
+    figure = gains(runs, "Vanilla", np.array([20.0, 20, 23]), TARGET, Label())
+    (behind,) = figure.axes[1].patches
+    assert behind.get_data().values.tolist() == [2, 0, 0, 1]
+
+
 def test_saved_figures_are_reproducible(tmp_path: Path):
     def written(folder: Path) -> list[bytes]:
         figure = Figure()

@@ -18,7 +18,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
-from engine.runs import checkpoint
+from engine.runs import checkpoint, records
 from engine.runs.run import run
 from engine.training import batches
 from tests.datasets.io.test_pickles import Program
@@ -43,6 +43,10 @@ def other_number(path: Path) -> None:
     path.write_text(text)
 
 
+def diverged(path: Path) -> None:
+    records.write(path, {**records.read(path, ""), "metrics": {}, "divergence": "too large."})
+
+
 def other_byte(path: Path) -> None:
     """torch itself reads a changed byte as if nothing had happened."""
     data = bytearray(path.read_bytes())
@@ -54,8 +58,11 @@ def other_byte(path: Path) -> None:
 
 HOSTILE = {"format": checkpoint.FORMAT, "task": Program(os.system, ("touch trace",))}
 CHECKPOINTS: list[tuple[Damage, str]] = [
-    *((cut(kept), "expected a checkpoint.*cut off.*rerun=true") for kept in (0, 1, 100, 0.5, 0.99)),
-    (other_byte, "damaged, the checksum .*rerun=true"),
+    *(
+        (cut(kept), "expected a checkpoint.*cut off.*remove the run")
+        for kept in (0, 1, 100, 0.5, 0.99)
+    ),
+    (other_byte, "damaged, the checksum .*remove the run"),
     (lambda path: torch.save(HOSTILE, path), "never executed"),
     (lambda path: path.write_bytes(pickle.dumps(HOSTILE)), "never executed"),
     *(
@@ -114,7 +121,7 @@ def finished(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 @pytest.mark.parametrize(("name", "damage"), [*REFUSED, *((name, Path.unlink) for name in RESUMED)])
 def test_a_damaged_file(name: str, damage: Damage, finished: tuple, faces: Path, tmp_path: Path):
-    """The command resumes to the same metrics, or advises rerun=true, which gives them."""
+    """The command resumes to the same metrics, or advises to remove what then gives them."""
     outputs, before = shutil.copytree(finished[0], tmp_path / "out"), finished[1]
     cfg = config(faces, outputs)
     (path,) = outputs.rglob(name)
@@ -123,7 +130,21 @@ def test_a_damaged_file(name: str, damage: Damage, finished: tuple, faces: Path,
         (metrics,) = outputs.rglob("metrics.json")
         metrics.unlink()
     if (name, damage) in REFUSED:
-        with pytest.raises((ValueError, FileNotFoundError), match=rf"{name}\b.*rerun=true"):
+        with pytest.raises((ValueError, FileNotFoundError), match=rf"{name}\b.*[Rr]emove"):
             run(cfg)
-        cfg.rerun = True
+        shutil.rmtree(next(outputs.rglob("config.yaml")).parent)
     assert run(cfg)["metrics"] == before
+
+
+def test_a_damaged_stage_one(faces: Path, tmp_path: Path):
+    """rerun=true of a stage-2 run leaves stage 1 alone; removing the named folder helps."""
+    cfg = config(faces, tmp_path / "out", "imdb_wiki/bmc", "rerun=true")
+    before = run(cfg)["metrics"]
+    damages = ("metrics.json", other_number), ("metrics.json", diverged), ("best.pt", cut(0.9))
+    for name, damage in damages:
+        (stage1,) = (tmp_path / "out" / "imdb_wiki" / "vanilla" / "paper").iterdir()
+        damage(next(stage1.rglob(name)))
+        with pytest.raises((ValueError, FloatingPointError), match=rf"{stage1}.*[Rr]emove"):
+            run(cfg)
+        shutil.rmtree(stage1)
+        assert run(cfg)["metrics"] == before

@@ -151,6 +151,12 @@ def test_a_diverged_run_is_remembered(faces: Path, tmp_path: Path):
     assert log.read_text().count(" diverged: ") == 1
 
 
+def test_test_labels_beyond_those_of_training_are_plausible(faces: Path, tmp_path: Path):
+    """An untrained network predicts about 0, which is far from every label that is left out."""
+    left_out = ("protocol=interpolation", "protocol.first=0.2", "protocol.last=1.0")
+    assert run(config(faces, tmp_path, "imdb_wiki/vanilla", *left_out, "trainer.epochs=1"))
+
+
 @pytest.mark.parametrize(
     ("error", "diverged"), [(9.0, False), (115.0, False), (117.0, True), (203.6, True)]
 )

@@ -15,10 +15,27 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from engine.evaluation.evaluate import finished_run
 from engine.runs import checkpoint
-from engine.runs.folder import locked
+from engine.runs.folder import is_main_process, locked
 from engine.runs.run import locate, run
 from engine.training import batches
 from tests.engine.tiny import TinyNet, config
+
+
+@pytest.mark.parametrize(
+    ("variables", "main"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "a", "RANK": "1", "MASTER_ADDR": "a"}, False),
+        ({"SLURM_PROCID": "3"}, False),
+        ({"MASTER_ADDR": "a", "NODE_RANK": "1"}, False),  # it would wait for the lock of node 0
+        ({"MASTER_ADDR": "a", "NODE_RANK": "0", "LOCAL_RANK": "1"}, False),
+        ({"MASTER_ADDR": "a", "NODE_RANK": "0"}, True),
+        ({"RANK": "1"}, True),  # without a launcher, Fabric starts one process
+    ],
+)
+def test_one_process_of_a_launcher_writes(variables: dict, main: bool, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert is_main_process() == main
 
 
 def test_a_finished_run_is_not_run_twice(faces: Path, tmp_path: Path):

@@ -78,3 +78,18 @@ def test_a_warm_start_keeps_the_head_of_stage_one(warm: bool, tmp_path: Path):
     build.read_backbone(second, path, warm=warm)
     assert torch.equal(second.conv.weight, first.conv.weight)
     assert torch.equal(second.linear.weight, first.linear.weight) == warm
+
+
+def test_half_precision_on_a_cpu_is_not_replaced(faces: Path, tmp_path: Path):
+    """Fabric would train in bf16-mixed, and the run would be recorded as 16-mixed."""
+    cfg = config(faces, tmp_path, "imdb_wiki/vanilla", "trainer.precision=16-mixed")
+    with (
+        pytest.warns(UserWarning, match="not supported on CPU"),
+        pytest.raises(ValueError, match="needs a GPU; use bf16-mixed"),
+    ):
+        build.make_fabric(cfg)
+
+
+def test_a_histogram_of_one_label_is_refused():
+    with pytest.raises(ValueError, match=r"at least two bins of 1; all lie in 25 to 25"):
+        build.label_histogram(np.full((3, 1), 25.0), 1.0, 1.5, "median", 0, 120)

@@ -9,7 +9,7 @@ import pytest
 
 from engine.runs.run import composed, first_stage, run
 from engine.training import build
-from engine.training.protocol import Kept, errors, inside, removed_ranges
+from engine.training.protocol import errors, inside, kept, removed_ranges
 from tests.engine import tiny
 
 LABELS = np.arange(101.0)[:, None]
@@ -31,11 +31,11 @@ def test_the_ranges_of_each_protocol():
         assert all(first[1] <= second[0] for first, second in pairwise(found))
         assert found[0][0] >= 0
         assert found[-1][1] <= 100
+    with pytest.raises(ValueError, match="removes no training label"):
+        kept({"kind": "interpolation", "first": 2, "last": 3}, "train", None, LABELS, False)
     spots.width = 0.5
     with pytest.raises(ValueError, match="do not fit"):
         removed_ranges(spots, LABELS)
-    with pytest.raises(ValueError, match="removes no training label"):
-        Kept(None, [(200.0, 300.0)], LABELS)
     with pytest.raises(ValueError, match="one label per sample"):
         removed_ranges(spots, np.zeros((4, 3)))
 
@@ -73,6 +73,20 @@ def test_a_run_never_sees_the_removed_labels(faces: Path, tmp_path: Path):
     assert set(report) - set(other["metrics"]) == {
         f"test/{kind}_{group}" for kind in ("mae", "rmse") for group in ("removed", "kept")
     }
+
+
+def test_stage_2_trains_on_samples_that_stage_1_has_not_seen(faces: Path, tmp_path: Path):
+    changes = ("features=cached", "protocol=held_out", "protocol.share=0.4")
+    cfg = tiny.config(faces, tmp_path, "imdb_wiki/bmc", *changes)
+    stages: Any = [first_stage(cfg), cfg]
+    first, second = (build.dataset(one, "train") for one in stages)
+    assert sorted([*first.rows, *second.rows]) == list(range(48))
+    assert 10 < len(second) < 30
+    assert len(build.dataset(cfg, "val")) == 12
+    np.testing.assert_array_equal(first.all_labels, second.all_labels)  # which define the shots
+    report = run(cfg)["metrics"]
+    assert "test/bmae" in report
+    assert "test/mae_removed" not in report
 
 
 def test_maps_are_refused(rooms: Path, tmp_path: Path):

@@ -42,7 +42,7 @@ def test_the_three_are_classes():
     torch.testing.assert_close(Own()(x, y), BMC()(x, y) / 2)
     for kind in (BMC, GAI, BNI):
         text = pydoc.render_doc(kind)
-        assert all(word in text for word in ("Arguments:", "sigma", "strength", "Example:"))
+        assert all(word in text for word in ("Arguments:", "sigma", "strength", "Examples:"))
 
 
 def test_repr_and_sigma():

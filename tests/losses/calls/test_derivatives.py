@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import functional_call, grad, hessian, jacrev
-from torch.nn import functional
 
 from losses import BalancedLoss
 from losses.balanced import SMALL
@@ -42,17 +41,6 @@ def test_gradcheck(pair, weighted, strength):
     inputs = [pred, *loss.parameters(), *[torch.linspace(0.5, 1.5, 5, dtype=D64)] * weighted]
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     assert gradcheck(function(loss, target), leaves)
-
-
-def test_flat_scale_has_the_gradient_of_a_likelihood():
-    """The constant that a flat prior takes away carries no gradient, so that a learned sigma
-    still finds the residuals' spread."""
-    pred, target = batch("Gaussian Flat 3", 6)
-    to_sigma = evaluate(make("Gaussian Flat 3", learn=True), pred, target)[2]
-    sigma = torch.tensor(0.8, dtype=D64, requires_grad=True)
-    nll = functional.gaussian_nll_loss(pred, target, sigma.square().expand(6, 3), reduction="none")
-    (expected,) = torch.autograd.grad(2 * 0.8**2 * nll.sum(-1).mean(), sigma)
-    assert_close(to_sigma, expected, 1e-12)  # float64 rounding
 
 
 def second(call: Callable[[Tensor], Tensor], inputs: list[Tensor]) -> tuple[Tensor, ...]:

@@ -194,15 +194,22 @@ def test_bad_batches(pair):
             assert not vmap(lambda y: loss(pred, y))(target[None]).isfinite().any()
 
 
+@pytest.mark.parametrize("count", [1, 3, 1100])
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if "Batch" in pair])
-def test_a_batch_of_one_label(pair):
-    """No gradient in training, the plain loss in evaluation, and one warning."""
-    loss, given = make(pair, learn=learns(pair)), batch(pair, 1)
+def test_a_batch_of_one_label(pair, count):
+    """No gradient in training, the plain loss in evaluation, and one warning; also if the other
+    labels have no weight, and in torch.func."""
+    loss, (pred, target) = make(pair, learn=learns(pair)), batch(pair, count)
+    given = pred, target, (torch.arange(count) == count // 2).double()
+    slope = grad(lambda pred: loss(pred, *given[1:]))
     with pytest.warns(match=r"A batch of one label.*BMC\(queue=1024\)"):
         found = evaluate(loss, *given)
-    assert all((x == 0).all() for x in found)  # and no second warning, which would be an error
-    plain = BalancedLoss(loss.likelihood, Flat())
-    assert_close(evaluate(loss.eval(), *given), evaluate(plain, *given), 0)
+    # float64 rounding; and no second warning, which would be an error
+    assert all(x.abs().max() < 1e-15 for x in found)
+    assert_close(slope(pred), found[1], CLOSE)
+    expected = evaluate(BalancedLoss(loss.likelihood, Flat()), *given)
+    assert_close(evaluate(loss.eval(), *given), expected, CLOSE)
+    assert_close(slope(pred), expected[1], CLOSE)
 
 
 @every_pair

@@ -18,7 +18,7 @@ from losses import (
     Rebalancer,
 )
 from losses.fast import log_evidence_slopes
-from losses.posthoc.inverse import noise, plain
+from losses.posthoc.inverse import noise, plain, posterior
 
 RNG = np.random.default_rng(0)
 LABELS = np.concatenate([RNG.normal(0, 1, 3000), RNG.normal(4, 0.5, 500)])
@@ -86,19 +86,17 @@ def test_median_is_half_of_the_posterior():
         assert found == pytest.approx(y[np.searchsorted(mass, mass[-1] / 2)], abs=2e-3)
 
 
-def test_limits():
-    x = np.linspace(-1, 3, 20)
+def test_what_changes_nothing():
+    x = np.linspace(-9, 9, 20)
     for r in (
         Rebalancer(Flat(), 2.0),
         Rebalancer(Flat()),
         Rebalancer(Flat()).fit(x, x),
         Rebalancer(MIXTURE, 0.0),
         Rebalancer(MIXTURE, 1.0, strength=0.0),
-        Rebalancer(BINS, 0.5, power=0.0),
+        *(Rebalancer(prior, 2.0, power=0.0) for prior in PRIORS.values()),
     ):
-        np.testing.assert_allclose(r(x), x, rtol=0, atol=1e-6)
-    for prior in (MIXTURE, BINS):  # sigma -> 0; of order sigma^2 times the slope of log p
-        np.testing.assert_allclose(Rebalancer(prior, 1e-2)(x), x, rtol=0, atol=2e-3)
+        np.testing.assert_array_equal(r(x), x)
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.5])
@@ -109,15 +107,17 @@ def test_normal_labels_are_stretched(strength):
     np.testing.assert_allclose(r(x), 1 + (x - 1) / shrink, rtol=1e-6)
 
 
-@pytest.mark.parametrize("per_dimension", [False, True])
-def test_normal_labels_are_stretched_in_several_dimensions(per_dimension):
+# 1e-4: Newton's method takes 0.1% of the other dimension's noise instead of none
+@pytest.mark.parametrize(
+    ("sigma", "error"), [(1.5, 1e-10), ([0.5, 2.0], 1e-10), ([0.0, 1.0], 1e-4)]
+)
+def test_normal_labels_are_stretched_in_several_dimensions(sigma, error):
     V = np.array([[2.0, 0.8], [0.8, 1.0]])
-    sigma = np.array([0.5, 2.0]) if per_dimension else 1.5
-    S = np.diag(np.broadcast_to(sigma, 2) ** 2)
+    S = np.diag(np.broadcast_to(sigma, 2) ** 2.0)
     prior = GaussianMixture(torch.ones(1, dtype=torch.float64), [[1.0, 0.0]], V[None])
     x = RNG.normal(size=(40, 2))
     expected = np.array([1.0, 0.0]) + (x - [1.0, 0.0]) @ ((V + S) @ np.linalg.inv(V)).T
-    np.testing.assert_allclose(Rebalancer(prior, sigma)(x), expected, atol=1e-10)
+    np.testing.assert_allclose(Rebalancer(prior, sigma)(x), expected, atol=error)
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.6])
@@ -134,6 +134,29 @@ def test_newton_inverts_in_several_dimensions(strength, monkeypatch):
     slope, _ = log_evidence_slopes(gaussian, prior, m)
     T = m + strength * 1.5**2 * slope
     torch.testing.assert_close(T, x, rtol=0, atol=1e-10)
+
+
+def test_newton_stops_for_each_sample(monkeypatch):
+    """144 dimensions, 16 components that overlap: the slowest sample takes 14 to 17 steps."""
+    rng, steps = np.random.default_rng(0), []
+    root = rng.normal(size=(16, 144, 144)) / 12
+    covariances = root @ root.swapaxes(1, 2) + 0.1 * np.eye(144)
+    prior = GaussianMixture(np.full(16, 1 / 16), 0.05 * rng.normal(size=(16, 144)), covariances)
+    gaussian = Gaussian(torch.tensor(1.0, dtype=torch.float64))
+
+    def T(m):
+        log_q = prior.log_evidence(gaussian, m.requires_grad_(), m)
+        return m.detach() + torch.autograd.grad(log_q.sum(), m)[0]
+
+    def counted(given, var, m):
+        steps.append(len(m))
+        return posterior(given, var, m)
+
+    monkeypatch.setattr("losses.posthoc.inverse.posterior", counted)
+    labels, own = rng.normal(size=(64, 144)), root[rng.integers(16, size=64)]
+    x = T(torch.from_numpy(np.einsum("nde,ne->nd", own, labels) + rng.normal(size=(64, 144))))
+    torch.testing.assert_close(T(Rebalancer(prior, 1.0)(x)), x, rtol=0, atol=1e-10)
+    assert sum(steps) / 64 < 8
 
 
 @pytest.mark.parametrize("prior", [BINS, MIXTURE, NORMAL])
@@ -342,20 +365,3 @@ def test_bad_input(method):
         np.testing.assert_allclose(r(pred), pred)
     with pytest.warns(UserWarning, match="outside the prior's range"):
         r.fit(pred, np.where(np.arange(200) < 30, 9.0, y))
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"method": "nope"}, "method must be one of theorem, isotonic, blend"),
-        ({"criterion": "mae"}, "criterion must be one of"),
-        ({"likelihood": "normal"}, "likelihood must be one of"),
-        ({"strength": 1.5}, "strength must be between 0 and 1"),
-        ({"power": -1.0}, "power must be between 0 and 1"),
-        ({"sigma": -1.0}, "sigma must be a number"),
-        ({"bound": -1.0}, "bound must be"),
-    ],
-)
-def test_wrong_settings(settings, match):
-    with pytest.raises(ValueError, match=match):
-        Rebalancer(BINS, **settings)

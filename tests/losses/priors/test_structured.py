@@ -65,19 +65,6 @@ def test_outside_the_subspace_nothing_is_balanced(rows):
     torch.testing.assert_close(gap[:, 2:], torch.zeros_like(gap[:, 2:]))
 
 
-def test_blocks_of_batch_labels(rows):
-    """An oracle in loops: each block's labels, mixed over the batch on their own."""
-    pred, target = (r.detach() for r in rows)
-    sigma, expected = 0.8, torch.zeros(7, dtype=D64)
-    for i in range(7):
-        for block in (slice(0, 2), slice(2, 4)):
-            noise = torch.distributions.Normal(pred[i, block], sigma)
-            each = torch.stack([noise.log_prob(target[j, block]).sum() for j in range(7)])
-            expected[i] += torch.logsumexp(each, 0)
-    made = Product([Batch(), Batch()]).log_evidence(Gaussian(sigma), pred, target)
-    torch.testing.assert_close(made, expected, rtol=1e-6, atol=1e-6)
-
-
 def test_bad_input(rows):
     with pytest.raises(ValueError, match="orthonormal columns"):
         Subspace(mixture(2, D64), torch.ones(4, 2))

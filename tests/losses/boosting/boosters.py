@@ -1,7 +1,7 @@
 """LightGBM and XGBoost on 60 random label distributions: does the true balanced training loss ever
 rise, and how far do predictions leave the labels?
 
-    python -m tests.losses.boosters
+    python -m tests.losses.boosting.boosters
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,12 @@
 """The batch prior: its queue and its sub-sampling; several ranks are in test_ranks.py."""
 
-import itertools
 import math
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from losses import BMC, BalancedLoss, Batch, Flat, Gaussian, Heteroscedastic, Huber, Laplace
+from losses import BMC, BalancedLoss, Batch, Gaussian, Heteroscedastic, Huber, Laplace
 from tests.losses.pairs import D64, assert_close, evaluate, evaluate_exactly, generator
 
 
@@ -64,11 +63,6 @@ def test_max_atoms_samples_without_replacement():
     assert atoms(Batch(max_atoms=60), *labels) == list(labels)
 
 
-def test_labels_get_no_gradient():
-    atoms, *_ = Batch().atoms(torch.randn(5, 1).requires_grad_())
-    assert not atoms.requires_grad
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("count", [40, 1100])
 @pytest.mark.parametrize("queue", [0, 9])
@@ -112,28 +106,6 @@ def test_few_atoms_hold_the_evidence_at_the_ends_of_all_labels(kind, dims, trans
     assert (every.log() - found[:, None]).abs().amax(0).min() < 1e-9
 
 
-@pytest.mark.parametrize("count", [3, 1100])
-@pytest.mark.parametrize("kind", [Gaussian, Laplace])
-def test_a_single_label_with_a_weight_is_a_batch_of_one(kind, count):
-    weight = (torch.arange(count) == 1).float()
-    given = torch.zeros(count, 1), torch.linspace(0, 2, count)[:, None], weight
-    with pytest.warns(match="A batch of one label"):
-        assert BalancedLoss(kind(1.0), Batch())(*given) == 0
-    with pytest.warns(match="A batch of one label"):
-        value = BalancedLoss(kind(1.0), Batch()).eval()(*given)
-    assert_close(value, BalancedLoss(kind(1.0), Flat())(*given), 1e-6)
-
-
-@pytest.mark.parametrize("train", [False, True])
-@pytest.mark.filterwarnings("ignore:A batch of one label")
-def test_a_single_label_is_the_same_in_torch_func(train: bool):
-    pred, target = torch.zeros(3, 1), column(1, 2, 3)
-    loss, weight = BMC(1.0).train(train), torch.tensor([0.0, 1, 0])
-    found = torch.func.grad(lambda p: loss(p, target, weight))(pred)
-    assert_close(found, evaluate(loss, pred, target, weight)[1], 1e-6)
-    assert found[1].item() == (0 if train else -4)
-
-
 def test_a_compiled_batch_prefers_labels_with_a_weight():
     """Where no number can be read, others are sampled last and leave the queue first."""
     weight = torch.tensor([0.0] * 60 + [1.0] * 4)
@@ -148,20 +120,15 @@ def test_a_compiled_batch_prefers_labels_with_a_weight():
     torch.vmap(lambda y: prior.atoms(y)[0])(marked[None])
 
 
-@pytest.mark.parametrize(
-    ("kind", "dims", "compiled"),
-    [
-        *itertools.product([Gaussian, Laplace, Huber], [1, 3], [False]),
-        *((Gaussian, 1, True), (Gaussian, 3, True), (Laplace, 3, True)),
-    ],
-)
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dims", [1, 3])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace])
 def test_weights_of_zero_cost_no_digits(kind, dims, compiled):
     """Labels at 1e6, of which most have no weight."""
     target = (1e6 + 3 * torch.randn(40, dims, generator=generator())).float()
     pred = target + torch.randn(40, dims, generator=generator(1))
     weight = (torch.arange(40) % 3 == 0).float()
-    options = {"learn_sigma" if kind is Gaussian else "learn_scale": True}
-    loss = BalancedLoss(kind(1.0, **options), Batch())
+    loss = BalancedLoss(kind(1.0, True), Batch())
     torch.compiler.reset()
     call = torch.compile(loss, backend="aot_eager") if compiled else loss
     single = evaluate(loss.float(), pred, target, weight, call=call)

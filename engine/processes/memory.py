@@ -1,0 +1,28 @@
+"""Reuse of freed memory, which glibc returns to the system and requests again in every step."""
+
+import ctypes
+import os
+import sys
+
+OPTIONS = {  # environment variable: (number of the option in malloc.h, value)
+    "MALLOC_TRIM_THRESHOLD_": (-1, -1),  # never shrink the heap
+    "MALLOC_MMAP_MAX_": (-4, 0),  # large blocks come from the heap, too
+    "MALLOC_ARENA_MAX": (-8, 1),  # the backward thread uses the same heap
+}
+
+
+def keep_freed_memory() -> None:
+    """Keep freed memory for the next step, in this process and in those that it starts.
+
+    The system clears every page of the activations in every step on the CPU. An epoch of
+    imdb_wiki/vanilla, preset=laptop, took 92 s with glibc's defaults, 52 s of them in the system,
+    and 42 s without, with equal numbers and an equal peak of memory (1.4 GB). A variable that is
+    set already keeps its value. Without glibc nothing changes.
+    """
+    if sys.platform != "linux" or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    for name, (number, value) in OPTIONS.items():
+        if mallopt is not None and name not in os.environ:
+            mallopt(number, value)
+            os.environ[name] = str(value % 2**63)  # glibc reads it when a process starts

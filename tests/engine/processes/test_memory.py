@@ -1,0 +1,45 @@
+"""Freed memory is kept: a block that is allocated again takes no pages from the system."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from engine import ROOT
+from engine.processes.memory import OPTIONS
+
+BLOCK = 2**26  # bytes
+COUNT = f"""
+import resource, subprocess, sys, threading
+
+def count():
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        bytearray({BLOCK})
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, flush=True)
+"""
+KEEP = "from engine.processes.memory import keep_freed_memory; keep_freed_memory()"
+THREAD = "thread = threading.Thread(target=count); thread.start(); thread.join()"
+CHILD = f"subprocess.run([sys.executable, '-c', {COUNT + 'count()'!r}])"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="options of glibc")
+@pytest.mark.parametrize(
+    ("given", "pages"),
+    [
+        ({}, range(100)),
+        ({"MALLOC_MMAP_MAX_": "9"}, range(BLOCK // 2**16, BLOCK)),  # pages of at most 64 KB
+        ({"GLIBC_TUNABLES": "glibc.malloc.mmap_max=9"}, range(BLOCK // 2**16, BLOCK)),
+    ],
+)
+def test_freed_memory_is_used_again(given: dict[str, str], pages: range):
+    """In the process, its threads and the processes that it starts; the user's variables win."""
+    code = "\n".join([KEEP, COUNT, "count()", THREAD, CHILD])
+    environment = {name: value for name, value in os.environ.items() if name not in OPTIONS} | given
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=True)
+    counts = [int(line) for line in done.stdout.split()]
+    assert len(counts) == 3
+    assert all(count in pages for count in counts)
