@@ -10,8 +10,7 @@ from typing import Any
 import matplotlib as mpl
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.progress import Progress
+from tqdm import tqdm
 
 from datasets.io.files import refuse_links, writable
 from engine import RESULTS
@@ -143,7 +142,7 @@ def write(cfg: DictConfig, jobs: list[Job], seconds: float) -> dict[str, Any]:
     return table
 
 
-def make(cfg: DictConfig, reach: Callable[[float], None]) -> dict[str, Any]:
+def make(cfg: DictConfig, reach: Callable[[float], object]) -> dict[str, Any]:
     """Train what is missing, write and return the table; `reach` receives the finished share."""
     start, jobs = time.perf_counter(), make_jobs(cfg)
     done, total = dict.fromkeys(jobs, 0.0), sum(job.cost for job in jobs)
@@ -171,9 +170,9 @@ def reproduce(cfg: DictConfig) -> None:
     """Make the table and print it next to the committed one."""
     published = RESULTS / f"{cfg.table.name}.json"
     reference = json.loads(published.read_text()) if published.is_file() else None
-    with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("synthetic benchmark", total=1.0)
-        table = make(cfg, lambda share: progress.update(bar, completed=share))
+    look: Any = {"disable": None, "bar_format": "{l_bar}{bar} {elapsed}, {remaining} left"}
+    with tqdm(total=1.0, desc="synthetic benchmark", **look) as bar:
+        table = make(cfg, lambda share: bar.update(share - bar.n))
     tables.show(table, cfg.table.title, reference)
     written = f"{cfg.folder}, {RESULTS}" if cfg.publish else cfg.folder
     print(f"{table['meta']['seconds']:.0f} s. Tables and figures: {written}.")

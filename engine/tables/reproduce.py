@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from tqdm import tqdm
 
 from datasets.io.files import refuse_links
 from engine import CONFIGS, RESULTS
@@ -117,30 +116,23 @@ def run_table(table: DictConfig, overrides: list[str], reach: Reach) -> Path:
     return next(path for path in written if path.suffix == ".json")
 
 
-def run_stages(found: Sequence[Stage], log: Path, console: Console) -> dict[str, Path | None]:
+def run_stages(found: Sequence[Stage], log: Path) -> dict[str, Path | None]:
     """Return {stage: the JSON of its table, or None} of the stages that succeeded.
 
     Their output goes to `log`. A stage that fails does not stop the others.
     """
-    bar = Progress(
-        *("{task.description}", BarColumn(), TimeElapsedColumn(), "left", TimeRemainingColumn()),
-        console=console,
-        redirect_stdout=False,
-        redirect_stderr=False,
-        disable=not console.is_terminal,
-    )
-    task = bar.add_task("reproduce", total=sum(stage.minutes for stage in found))
     succeeded: dict[str, Path | None] = {}
-    before = 0.0
     refuse_links(log)
     log.parent.mkdir(parents=True, exist_ok=True)
+    look: Any = {"disable": None, "bar_format": "{l_bar}{bar} {elapsed}, {remaining} left"}
+    bar = tqdm(total=sum(stage.minutes for stage in found), **look)
     with bar, log.open("a", buffering=1) as file:
         for stage in found:
-            start = time.monotonic()
-            bar.update(task, description=f"reproduce: {stage.name}")
+            start, before = time.monotonic(), bar.n
+            bar.set_description(f"reproduce: {stage.name}")
 
             def reach(share: float, stage: Stage = stage, before: float = before) -> None:
-                bar.update(task, completed=before + min(share, 1) * stage.minutes)
+                bar.update(before + min(share, 1) * stage.minutes - bar.n)
 
             try:
                 with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
@@ -151,8 +143,7 @@ def run_stages(found: Sequence[Stage], log: Path, console: Console) -> dict[str,
                 traceback.print_exc(file=file)
                 line = f"{stage.name}: FAILED, {type(error).__name__}: {error} (see {log})"
             reach(1.0)
-            before += stage.minutes
-            console.print(line)
+            bar.write(line, file=sys.stderr)
     return succeeded
 
 
@@ -170,19 +161,17 @@ def show(name: str, path: Path) -> None:
 def reproduce(cfg: DictConfig) -> None:
     """Run all stages, show their tables and write the report."""
     GlobalHydra.instance().clear()  # the stages compose from all of configs/
-    # this stream, also while stages write to the log
-    console = Console(file=sys.stderr, markup=False, highlight=False, soft_wrap=True)
     outputs = Path(cfg.paths.outputs)
     log = outputs / "reproduce.log"
     found, skipped = stages(cfg)
     for line in skipped:
-        console.print(line)
+        print(line, file=sys.stderr)
     if not found:
         raise SystemExit("Nothing to do: there is no data for any of the tables.")
     minutes = sum(stage.minutes for stage in found)
     about = f", about {minutes} minutes on two cores" if cfg.data == "mini" else ""
-    console.print(f"{len(found)} stages{about}; their output is in {log}")
-    succeeded = run_stages(found, log, console)
+    print(f"{len(found)} stages{about}; their output is in {log}", file=sys.stderr)
+    succeeded = run_stages(found, log)
     for name, path in succeeded.items():
         if path is not None:
             show(name, path)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from datasets.io import store
 from datasets.io.files import MAX_PIXELS
@@ -59,7 +58,7 @@ def test_a_pipe_is_refused(tmp_path: Path):
     ("name", "write"),
     [
         ("a.lmdb.partial", lambda folder: store.write(folder / "a.lmdb", [], "key", 16)),
-        ("reproduce.log", lambda folder: run_stages([], folder / "reproduce.log", Console())),
+        ("reproduce.log", lambda folder: run_stages([], folder / "reproduce.log")),
     ],
 )
 def test_other_files_follow_no_link(name: str, write: Callable[[Path], Any], tmp_path: Path):
