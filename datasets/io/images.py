@@ -37,13 +37,17 @@ def header(data: bytes) -> tuple[tuple[int, int], bool]:
 
 
 def imdecode(
-    data: bytes, source: Path | str, flags: int = cv2.IMREAD_COLOR, max_pixels: int = MAX_PIXELS
+    data: bytes,
+    source: Path | str,
+    flags: int = cv2.IMREAD_COLOR,
+    max_pixels: int = MAX_PIXELS,
+    shape: tuple[int, int] | None = None,  # that the header states, if it is known
 ) -> NDArray:
     """Decode an image whose header promises at most `max_pixels`; colours are RGB.
 
     EXIF rotation is ignored, as in the released code. `source` is named in errors.
     """
-    height, width = header(data)[0]
+    height, width = shape or header(data)[0]
     if height * width > max_pixels:
         limit = f"more than max_pixels={max_pixels:,}; remove its row or raise dataset.max_pixels"
         raise ValueError(f"{source}: an image of {width} x {height} pixels, {limit}.")
@@ -60,7 +64,7 @@ def decode(data: bytes, size: int, source: Path | str, max_pixels: int = MAX_PIX
     """(S, S, 3) uint8 RGB image from encoded bytes; `source` is named in errors."""
     shape, jpeg = header(data)
     factor = max(k for k in _REDUCED if k == 1 or (jpeg and min(shape) >= k * size))
-    image = imdecode(data, source, _REDUCED[factor], max_pixels)
+    image = imdecode(data, source, _REDUCED[factor], max_pixels, shape)
     # The last row and column of an image reduced by 8 may be only partly filled.
     height, width = (side / factor for side in (shape if jpeg else image.shape[:2]))
     if (height, width) != (size, size):

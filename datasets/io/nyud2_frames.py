@@ -78,7 +78,7 @@ class Frames:
         # Deviation: where a JPEG is twice too large, it is decoded at half its size, which averages
         # 2 x 2 pixels; the released code decodes all and filters with PIL's triangle.
         flags = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
-        image = images.imdecode(data, file, flags, self.max_pixels)
+        image = images.imdecode(data, file, flags, self.max_pixels, shape)
         return image, shape if jpeg else image.shape[:2]
 
     def _depth(self, file: Path) -> NDArray:

@@ -74,7 +74,8 @@ class Log:
         text = OmegaConf.to_yaml(cfg, resolve=True)
         self.writer.add_text("config", textwrap.indent(text, "    "))
         self.writer.add_text("commit", f"{about['commit']}{', changed' * about['changed']}")
-        settings = {name: targets.plain(cfg)[name] for name in HPARAMS}
+        plain = targets.plain(cfg)
+        settings = {name: plain[name] for name in HPARAMS}
         settings["dataset"] = f"{cfg.benchmark.dataset}{cfg.paths.suffix}"
         self.board.log_hyperparams(settings, test, step)
         if self.service is not None:
