@@ -40,6 +40,8 @@ def test_written_csv_is_read_back(tmp_path):
     write_csv(tmp_path / "new/a.csv", [3, 70.5], ["x/1.jpg", "x, y.jpg"], ["val", "train"])
     rows = [(row.age, row.path, row.split) for row in read_csv(tmp_path / "new/a.csv")]
     assert rows == [(3.0, "x/1.jpg", "val"), (70.5, "x, y.jpg", "train")]
+    write_csv(tmp_path / "new/a.csv", [4, 70.5], ["x/1.jpg", "x, y.jpg"], ["val", "train"])
+    assert read_csv(tmp_path / "new/a.csv")[0].age == 4  # rows are cached by content
     with pytest.raises(ValueError, match="expected a path below"):
         write_csv(tmp_path / "b.csv", [3], ["../1.jpg"], ["val"])
     assert [file.name for file in tmp_path.iterdir()] == ["new"]  # nothing half-written
