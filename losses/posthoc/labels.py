@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..batches import as_array
 from ..categorical import Categorical, Classes, Histogram
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
@@ -29,11 +30,6 @@ class Samples(Bins):
     """
 
     count = 1.0
-
-
-def as_array(values: Any) -> NDArray[np.float64]:
-    values = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-    return np.array(values, dtype=np.float64)
 
 
 def is_labels(given: Any) -> bool:
