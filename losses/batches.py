@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, distributed
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
@@ -178,17 +179,23 @@ def _nearest_parameter(pred: Tensor) -> Tensor | None:
     return None if node is None else node.variable
 
 
+def as_array(values: Any) -> NDArray[np.float64]:
+    """Return a copy of a tensor of any type and device, of an array, a column or a list."""
+    values = values.detach().cpu().double().numpy() if isinstance(values, Tensor) else values
+    return np.array(values, dtype=np.float64)
+
+
 def numbers(values: Any) -> Tensor:
     """Return a copy in float32 or better: float64 for integers and Python's numbers."""
-    x = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    x = x.detach().clone()
+    x = values.detach().clone() if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
     least = torch.float32 if x.is_floating_point() else torch.float64
     return x.to(torch.promote_types(x.dtype, least))
 
 
 def normalised(weights: Any, name: str) -> Tensor:
     """Return (K,) weights that sum to one, in float32 or better."""
-    w = torch.as_tensor(weights).detach().clone()
+    known = isinstance(weights, Tensor | list | tuple)
+    w = torch.as_tensor(weights if known else np.array(weights)).detach().clone()
     w = w.to(torch.promote_types(w.dtype, torch.float32))
     if w.ndim != 1 or not torch.isfinite(w).all() or (w < 0).any() or not w.sum() > 0:
         raise ValueError(

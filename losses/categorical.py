@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .batches import even, is_readable, normalised, numbers, one_dimension
+from .batches import as_array, even, is_readable, normalised, numbers, one_dimension
 from .likelihoods import Likelihood
 from .mixture import GaussianMixture
 from .priors import Batch, Bins, Prior
@@ -74,7 +74,7 @@ class Classes(Prior):
     @classmethod
     def fit(cls, labels: ArrayLike, classes: int) -> "Classes":
         """Frequencies of integer labels 0 .. classes - 1."""
-        return cls(np.bincount(np.asarray(labels, dtype=np.int64).ravel(), minlength=classes))
+        return cls(np.bincount(as_array(labels).astype(np.int64).ravel(), minlength=classes))
 
     def log_evidence(self, likelihood: Likelihood, pred: Tensor, target: Tensor) -> Tensor:
         return likelihood.log_evidence_classes(pred, self.weights.to(pred.dtype).log())

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from .batches import double, is_single, normalised, numbers
+from .batches import as_array, double, is_single, normalised, numbers
 from .likelihoods import Likelihood
 from .priors import Prior
 
@@ -125,7 +125,7 @@ class GaussianMixture(Prior):
 
         from .reweight import fill_below as filled
 
-        y = np.asarray(labels, dtype=dtype)
+        y = as_array(labels).astype(dtype)
         y = y[:, None] if y.ndim == 1 else y
         if y.ndim != 2 or len(y) < components or not np.isfinite(y).all():
             least = f"at least {components} finite labels"
@@ -144,7 +144,7 @@ class GaussianMixture(Prior):
             y = np.repeat(y, (max_samples * share).astype(int), 0) if round_down else y[drawn]
         elif max_samples is not None and len(y) > max_samples:
             y = y[rng.choice(len(y), max_samples, replace=False)]
-        floor = regularisation * max(float(y.var(axis=0).mean()), 1e-12)
+        floor = regularisation * (float(y.var(axis=0).mean()) or 1e-12)
         model = mixture.GaussianMixture(components, reg_covar=floor, random_state=seed)
         with warnings.catch_warnings():  # more components than labels: some coincide
             warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .batches import check_samples, check_tensors, even
+from .batches import as_array, check_samples, check_tensors, even
 from .likelihoods import Likelihood
 
 Error = Literal["mse", "l1", "huber", "focal_mse", "focal_l1"]
@@ -82,10 +82,10 @@ def histogram(
     sample_weight: how often each label occurs, where the labels are the distinct ones. The counts
     are integers if all weights are whole.
     """
-    shape, bounds = tuple(np.shape(labels)), np.asarray(edges, dtype=float)
-    if sum(n != 1 for n in shape) > 1:
-        raise ValueError(f"expected labels of one dimension, (N,) or (N, 1), got {shape}")
-    values = np.asarray(labels, dtype=float).ravel()
+    values, bounds = as_array(labels), np.asarray(edges, dtype=float)
+    if sum(n != 1 for n in values.shape) > 1:
+        raise ValueError(f"expected labels of one dimension, (N,) or (N, 1), got {values.shape}")
+    values = values.ravel()
     times = np.ones(values.shape, np.int64) if sample_weight is None else np.asarray(sample_weight)
     if times.shape != values.shape or not (np.isfinite(times) & (times >= 0)).all():
         raise ValueError(
@@ -211,4 +211,4 @@ def label_weights(
 ) -> NDArray[np.float64]:
     """(N,) one weight per label: `bin_weights` of the labels' histogram."""
     weights = bin_weights(histogram(labels, edges, sample_weight), **options)
-    return weights[bin_index(np.asarray(labels, dtype=float).ravel(), np.asarray(edges))]
+    return weights[bin_index(as_array(labels).ravel(), np.asarray(edges))]

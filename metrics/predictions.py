@@ -4,7 +4,8 @@
 
 An interval is the middle 95% on bootstrap replicates of the samples. Two models are compared on the
 same replicates. A replicate often lacks a range that has one or two samples, so the interval of a
-balanced error can lie mostly on one side of it. N: samples; R: replicates.
+balanced error can lie mostly on one side of it, and is too narrow. Replicates of each range on its
+own would make it narrower: of one sample there is no spread. N: samples; R: replicates.
 """
 
 from collections.abc import Callable, Mapping, Sequence

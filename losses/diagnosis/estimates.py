@@ -30,7 +30,8 @@ Fit = Callable[[NDArray], tuple[Density, Prior]]
 def numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """Return (N,) finite numbers, or raise an error that names the others."""
     if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        values = (values.double() if values.is_floating_point() else values).numpy()
     if isinstance(values, np.ma.MaskedArray):
         values = np.ma.filled(values.astype(np.float64), np.nan)
     try:

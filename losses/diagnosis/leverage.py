@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
+from ..batches import as_array
 from ..posthoc import Rebalancer
 from ..posthoc.fitting import balanced_weight, ranges
-from ..posthoc.labels import as_array
 
 REPLICATES = 400
 FEWEST = 20  # held-out samples

@@ -14,14 +14,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ..batches import is_readable
+from ..batches import as_array, is_readable
 from ..categorical import Categorical, Histogram
 from ..mixture import GaussianMixture
 from ..priors import Flat
 from . import checks, fitting, inverse
 from .fitting import Criterion, Method
 from .inverse import ANYWHERE, NODES, Curve, Ends, Point
-from .labels import as_array, as_prior, divided, log_frequencies, range_of, restored, tempered
+from .labels import as_prior, divided, log_frequencies, range_of, restored, tempered
 
 DIALS = ("power", "strength", "bound", "point", "kind", "method", "criterion")
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..batches import as_array
 from ..categorical import Categorical, Classes, Histogram
 from ..mixture import GaussianMixture
 from ..priors import Bins, Flat, Prior
@@ -29,11 +30,6 @@ class Samples(Bins):
     """
 
     count = 1.0
-
-
-def as_array(values: Any) -> NDArray[np.float64]:
-    values = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-    return np.array(values, dtype=np.float64)
 
 
 def is_labels(given: Any) -> bool:
@@ -139,24 +135,21 @@ def tempered(prior: Any, power: float) -> Prior:
 
         centers, weights = (t.double().cpu().numpy() for t in (prior.centers, prior.weights))
         nodes = np.union1d(centers, np.linspace(centers.min(), centers.max(), MOST))
-        silverman = (0.75 * prior.count) ** -0.2
         widths = np.gradient(nodes)
-        density = gaussian_kde(centers, silverman, weights)(nodes)
+        density = gaussian_kde(centers, (0.75 * prior.count) ** -0.2, weights)(nodes)  # Silverman
         return Samples(nodes, density * widths, power, widths)
     return Bins(prior.centers, prior.weights.double(), power, prior.widths)
 
 
 def cells(mixture: GaussianMixture, power: float = 1.0) -> tuple[Tensor, Tensor]:
     """(K,) nodes that resolve every component of a mixture, and p^power times the cells' widths.
-    Where components overlap, the nodes are those of the narrowest.
-    """
+    Where components overlap, the nodes are those of the narrowest."""
     order = mixture.covariances[:, 0, 0].argsort()
     means, variances = (t[order].double().T for t in (mixture.means, mixture.covariances[:, 0]))
     reach = math.ceil(640 / math.sqrt(power))  # in eightieths of a standard deviation
     offsets = torch.arange(-reach, reach + 1, dtype=torch.float64, device=means.device) / 80
     nodes = means + offsets[:, None] * variances.sqrt()  # (K, components), the narrowest first
-    low, high = nodes[0], nodes[-1]
-    inside = (nodes[..., None] >= low) & (nodes[..., None] <= high)
+    inside = (nodes[..., None] >= nodes[0]) & (nodes[..., None] <= nodes[-1])
     nodes = nodes[~inside.tril(-1).any(-1)].unique()
     mass = (power * mixture.log_prob(nodes[:, None])).exp()
     return nodes, mass * torch.gradient(nodes)[0]
@@ -182,8 +175,7 @@ def range_of(prior: Any, labels: NDArray | None, held_out: NDArray | None = None
         return torch.tensor([-math.inf, math.inf], dtype=torch.float64)
     if labels is None and mixture and held_out is not None:
         nodes, mass = (t.cpu().numpy() for t in cells(prior))
-        below = (np.cumsum(mass) - mass / 2) / mass.sum()
-        ends = np.interp([TAIL, 1 - TAIL], below, nodes)
+        ends = np.interp([TAIL, 1 - TAIL], (np.cumsum(mass) - mass / 2) / mass.sum(), nodes)
         labels = np.append(held_out, ends)
     if labels is None:
         return label_range(prior)[:, 0]

@@ -23,6 +23,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import gaussian_kde
 from torch import Tensor, nn
 
+from ..batches import as_array
 from .regularizer import Regularizer
 
 GRID = 1024  # label values at which the density is computed
@@ -53,7 +54,7 @@ class DistLoss(Regularizer):
 
     def fit(self, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> "DistLoss":
         """Estimate the quantile function of the training labels (N, D)."""
-        labels = np.asarray(labels, dtype=np.float64)
+        labels = as_array(labels)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         tables = np.stack([distribution(column, weight, self.bandwidth) for column in labels.T])
         for buffer, table in zip((self.values, self.cdf), tables.swapaxes(0, 1), strict=True):

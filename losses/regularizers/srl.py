@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..batches import as_array
 from .regularizer import Regularizer, directions
 
 
@@ -67,7 +68,7 @@ class SRL(Regularizer):
 
     def fit(self, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> "SRL":
         """Set the bins to those that hold training labels (N, 1)."""
-        labels = np.asarray(labels, dtype=np.float64)
+        labels = as_array(labels)
         if labels.ndim != 2 or labels.shape[1] != 1:
             raise ValueError(f"SRL needs labels (N, 1), got {labels.shape}.")
         bins = np.unique(np.round(labels[:, 0] / self.step)) * self.step
