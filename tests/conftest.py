@@ -4,6 +4,7 @@ Fixtures import what takes seconds to import: the process that distributes the t
 it.
 """
 
+import functools
 import pickle
 from pathlib import Path
 
@@ -64,11 +65,13 @@ def one_thread():
 
 @pytest.fixture(scope="session", autouse=True)
 def configs_are_composed_once():
-    """Parse each config file once and compose the same choices of config groups once; Hydra parses
-    thirty files per config. A pickle is copied ten times as fast as a config."""
+    """Parse each config file and each interpolation once and compose the same choices of config
+    groups once; Hydra parses thirty files per config. A pickle is copied ten times as fast as a
+    config."""
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra._internal.config_repository import ConfigRepository
     from hydra.core.object_type import ObjectType
+    from omegaconf import base
 
     parse, compose = ConfigRepository.load_config, ConfigLoaderImpl._load_configuration_impl
     known: dict[tuple, bytes] = {}
@@ -98,6 +101,7 @@ def configs_are_composed_once():
         return cfg
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "parse", functools.cache(base.parse))
         patch.setattr(ConfigRepository, "load_config", load_config)
         patch.setattr(ConfigLoaderImpl, "_load_configuration_impl", load)
         yield

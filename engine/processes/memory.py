@@ -14,10 +14,10 @@ OPTIONS = {  # environment variable: (number of the option in malloc.h, value)
 def keep_freed_memory() -> None:
     """Keep freed memory for the next step, in this process and in those that it starts.
 
-    The system clears every page of the activations in every step on the CPU. An epoch of
-    imdb_wiki/vanilla, preset=laptop, took 92 s with glibc's defaults, 52 s of them in the system,
-    and 42 s without, with equal numbers and an equal peak of memory (1.4 GB). A variable that is
-    set already keeps its value. Without glibc nothing changes.
+    glibc returns freed activations to the system, which clears their pages again in each step. On
+    two cores an epoch of imdb_wiki/vanilla, preset=laptop, took 92 s (52 s in the system) with
+    glibc's defaults and 42 s with these settings. Numbers are equal; the peak of memory is 1%
+    higher. A variable that is set already keeps its value. Without glibc nothing changes.
     """
     if sys.platform != "linux" or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return
