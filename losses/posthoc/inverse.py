@@ -136,7 +136,7 @@ def solve(prior: Prior, sigma: Tensor, strength: float, x: Tensor, ends: Ends = 
     bins = isinstance(prior, Bins)
     given = atoms(prior, float(var.detach().min().sqrt())) if bins else components(prior, var)
 
-    def step(m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(m: Tensor):  # torch 2.6 compiles no annotation such as tuple[...]
         """The value that is minimised (N,), the residual x - T (N, D), Newton's step (N, D)."""
         log_q, mean, covariance = posterior(given, var, m)
         rest = x - (1 - strength) * m - strength * mean
