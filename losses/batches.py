@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed
-from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.nn.utils.stateless import _reparametrize_module
@@ -29,14 +28,14 @@ EVEN = 1.001  # ratio up to which bins have equal widths: edges may be rounded
 
 def is_transformed() -> bool:
     """Return whether torch.func (grad, vmap, jvp, ...) is active, inside torch.compile too."""
-    return _functorch.get_dynamic_layer_stack_depth() > 0
+    return torch._C._are_functorch_transforms_active()
 
 
 def is_readable(x: Tensor) -> bool:
     """Return whether Python can read the values of x without synchronising a device."""
     if x.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(x, FakeTensor):
         return False
-    return _functorch.get_dynamic_layer_stack_depth() == 0
+    return not is_transformed()
 
 
 def double(x: Tensor) -> Tensor:

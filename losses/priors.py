@@ -84,7 +84,7 @@ class Bins(Prior):
         cls,
         labels: ArrayLike,
         edges: ArrayLike,
-        smoothing: dict | None = None,
+        smoothing: dict[str, Any] | None = None,
         power: float = 1.0,
         sample_weight: ArrayLike | None = None,
         fill_below: bool = False,

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-Array = Tensor | np.ndarray | Sequence[float]
+Array = Tensor | NDArray[Any] | Sequence[float]
 
 
 def absolute(pred: Tensor, target: Tensor) -> Tensor:

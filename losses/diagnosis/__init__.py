@@ -90,11 +90,11 @@ class Diagnosis:
             f"  use {self.prior_code}",
             "",
             self._about_sigma(),
-            "Effect of balancing with this sigma: how far a prediction in the middle of a range "
-            "moves, and the stretch (v + sigma^2) / v:",
+            "Effect of balancing with this sigma: ranges, their share of the labels, how far a "
+            "prediction in the middle moves, and the stretch (v + sigma^2) / v:",
             *(
-                f"  {r.low:10.4g} to {r.high:10.4g}  {r.share:6.1%} of the labels   moved by "
-                f"{r.shift:+10.4g}   stretched by {r.stretch:.2f}"
+                f"  {r.low:10.4g} to {r.high:10.4g}  {r.share:6.1%}   moved by {r.shift:+10.4g}   "
+                f"stretched by {r.stretch:.2f}"
                 for r in self.regions
             ),
             "",

@@ -137,7 +137,7 @@ def solve(prior: Prior, sigma: Tensor, strength: float, x: Tensor, ends: Ends = 
     else:
         given = components(prior, var)
 
-    def step(m: Tensor, some: Any = slice(None)) -> tuple[Tensor, Tensor, Tensor]:
+    def step(m: Tensor, some: Any = slice(None)):  # torch 2.6 compiles no tuple[...] here
         """Of some samples: the value that is minimised (n,), the residual x - T (n, D) and Newton's
         step (n, D).
         """

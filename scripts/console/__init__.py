@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     two.add_argument("predictions", type=Path, help="CSV file with labels and predictions")
     two.add_argument("--target", default="target", help="column of the labels; default: target")
     two.add_argument(
-        "--pred", nargs="+", action="extend", help="columns of predictions; by default all others"
+        "--pred", nargs="+", action="extend", help="columns of predictions; default: pred, or all"
     )
     two.add_argument("--train", type=Path, help="CSV file of training labels, for the shots")
     two.add_argument("--kind", default="any", choices=("any", "age", "similarity"))
