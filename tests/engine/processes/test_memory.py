@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from engine import ROOT
-from engine.processes.memory import OPTIONS
 
 BLOCK = 2**26  # bytes
+FEW = 16  # pages; a block has at least twice as many, also of 2 MB each
 COUNT = f"""
 import resource, subprocess, sys, threading
 
@@ -29,17 +29,17 @@ CHILD = f"subprocess.run([sys.executable, '-c', {COUNT + 'count()'!r}])"
 @pytest.mark.parametrize(
     ("given", "pages"),
     [
-        ({}, range(100)),
-        ({"MALLOC_MMAP_MAX_": "9"}, range(BLOCK // 2**16, BLOCK)),  # pages of at most 64 KB
-        ({"GLIBC_TUNABLES": "glibc.malloc.mmap_max=9"}, range(BLOCK // 2**16, BLOCK)),
+        ({}, range(FEW)),
+        ({"MALLOC_MMAP_MAX_": "9"}, range(FEW, BLOCK)),
+        ({"GLIBC_TUNABLES": "glibc.malloc.mmap_max=9"}, range(FEW, BLOCK)),
     ],
 )
 def test_freed_memory_is_used_again(given: dict[str, str], pages: range):
     """In the process, its threads and the processes that it starts; the user's variables win."""
     code = "\n".join([KEEP, COUNT, "count()", THREAD, CHILD])
-    environment = {name: value for name, value in os.environ.items() if name not in OPTIONS} | given
+    theirs = {name: v for name, v in os.environ.items() if not name.startswith(("MALLOC", "GLIBC"))}
     words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=True)
+    done = subprocess.run(words, cwd=ROOT, env=theirs | given, capture_output=True, check=True)
     counts = [int(line) for line in done.stdout.split()]
     assert len(counts) == 3
     assert all(count in pages for count in counts)
