@@ -112,7 +112,7 @@ def test_an_old_loader_ends_before_another_starts(monkeypatch: pytest.MonkeyPatc
         del run
         assert worker.is_alive()
         loader(Keyed(Noise(), 0), order, 1)
-        worker.join(30)  # ended after 0.2 s, but a busy machine takes longer to say so
+        worker.join(30)  # where the machine is busy, 0.2 s are too few
         assert not worker.is_alive()
     finally:
         gc.enable()
