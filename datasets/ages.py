@@ -162,6 +162,9 @@ def _rows(csv: Path, file: IO[str], folder: Path, needed: Sequence[str]) -> list
         raise ValueError(f"{csv}: expected text with the columns {columns}, got {got}.") from None
     if not rows:
         raise ValueError(f"{csv}: expected rows, got none.")
+    if bad := next((row for row in rows if outside(row.path)), None):
+        expected = f"expected a path below the data folder, got {bad.path!r}"
+        raise ValueError(f"{csv}, line {bad.line}: {expected}.")
     return rows
 
 
@@ -182,7 +185,6 @@ def _is_age(text: str) -> bool:
 
 CHECKS = {  # {column: (expected, whether a cell is that)}
     "age": (f"an age in 0..{MAX_AGE} years", _is_age),
-    "path": ("a path below the data folder", lambda path: not outside(path)),
     "split": (f"split {' or '.join(SPLITS)}", SPLITS.__contains__),
 }
 

@@ -35,7 +35,7 @@ def is_readable(x: Tensor) -> bool:
     """Return whether Python can read the values of x without synchronising a device."""
     if x.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(x, FakeTensor):
         return False
-    return not is_transformed()
+    return not torch._C._are_functorch_transforms_active()
 
 
 def double(x: Tensor) -> Tensor:
@@ -74,7 +74,8 @@ def check_samples(
             ignored = ignored & ~target.isfinite()
         target = target.masked_fill(ignored, 0.0)
     if is_readable(target):
-        check_numbers(target, weight, mean)
+        if weight is not None or not math.isfinite(target.sum().item()):
+            check_numbers(target, weight, mean)
     elif weight is not None:
         weight = torch.where(weight < 0, math.nan, weight)
     return target, weight
@@ -84,7 +85,7 @@ def check_numbers(target: Tensor, weight: Tensor | None = None, mean: bool = Tru
     """Raise if a label (N, D) is not finite, or a weight (N,) is negative or, of a mean, their sum
     is zero.
     """
-    if not math.isfinite(target.sum().item()) and not torch.isfinite(target).all():
+    if not torch.isfinite(target).all():
         bad = (~torch.isfinite(target)).flatten(1).any(-1).nonzero()[:, 0].tolist()
         raise ValueError(
             f"Targets must be finite; samples {bad[:5]} are not. Give them weight 0; if only some "
