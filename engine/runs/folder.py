@@ -25,7 +25,7 @@ from engine.runs import records
 
 PREDICTIONS, REPLICATES = "predictions.npz", "replicates.npz"
 AGAIN = "Remove the folder of this run and run the same command again"
-RANKS = {  # {variable that tells how the processes were started: the variables with ranks}
+RANKS = {  # {variable of a launcher: its variables with ranks}
     "TORCHELASTIC_RUN_ID": ("RANK",),  # torchrun
     "SLURM_PROCID": ("SLURM_PROCID",),
     "MASTER_ADDR": ("NODE_RANK", "LOCAL_RANK"),  # by hand on each node
