@@ -27,3 +27,9 @@ def keep_freed_memory() -> None:
         if mallopt is not None and name not in os.environ:
             mallopt(number, value)
             os.environ[name] = str(value % 2**63)  # glibc reads it when a process starts
+
+
+def release_freed_memory() -> None:
+    """Return freed memory to the system, so that it does not count as used."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)

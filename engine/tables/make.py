@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from datasets.io.arrays import read_npz
 from engine import RESULTS
 from engine.cli import targets
+from engine.processes.memory import release_freed_memory
 from engine.runs import records
 from engine.runs.folder import AGAIN, PREDICTIONS
 from engine.runs.run_all import Event, Progress
@@ -201,6 +202,7 @@ def measure_here(plain: Any, iterations: int) -> dict[str, float]:
     if device.type == "cuda":  # the memory that the fit of a prior took does not count
         torch.cuda.reset_peak_memory_stats()
     elif sys.platform == "linux":
+        release_freed_memory()
         Path("/proc/self/clear_refs").write_text("5")
     times = []
     for _ in range(1 + iterations):

@@ -43,3 +43,20 @@ def test_freed_memory_is_used_again(given: dict[str, str], pages: range):
     counts = [int(line) for line in done.stdout.split()]
     assert len(counts) == 3
     assert all(count in pages for count in counts)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="options of glibc")
+def test_kept_memory_can_be_released():
+    """One block in use keeps the freed ones from the end of the heap."""
+    code = f"""
+from engine.processes.memory import keep_freed_memory, release_freed_memory
+keep_freed_memory()
+pages = lambda: int(open("/proc/self/statm").read().split()[1]) * {os.sysconf("SC_PAGE_SIZE")}
+blocks, last = [bytearray(b"1") * {BLOCK // 8} for _ in range(8)], bytearray(b"1") * {BLOCK // 8}
+del blocks
+kept = pages()
+release_freed_memory()
+print(kept - pages())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert int(done.stdout) > 0.9 * BLOCK
