@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Settings that a stage-1 run takes from its stage-2 run.
 SHARED = ("benchmark", "dataset", "model", "paths", "metrics", "log", "trust", "images", "protocol")
-Place = tuple[Path, dict[str, str], Path | None]  # folder, identity, checkpoint of the backbone
+Location = tuple[Path, dict[str, str], Path | None]  # folder, identity, checkpoint of the backbone
 CACHED = 256  # composed configs
 _cache: dict[tuple[str, ...], DictConfig] = {}
 
@@ -40,10 +40,10 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     Returns the content of metrics.json, {"metrics": {"test/bmae": ...}, ...}, and the "folder".
     """
     settings.check(cfg)
-    place = _place(cfg)
-    done = None if cfg.rerun or place is None else runs.finished(place[0])
+    location = _location(cfg)
+    done = None if cfg.rerun or location is None else runs.finished(location[0])
     if done is None:
-        done = _train(cfg, place)
+        done = _train(cfg, location)
     if done.get("divergence"):
         raise FloatingPointError(
             f"{done['folder']}: the run diverged: {done['divergence']} There is no result. "
@@ -52,16 +52,16 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     return done
 
 
-def _train(cfg: DictConfig, place: Place | None) -> dict[str, Any]:
+def _train(cfg: DictConfig, location: Location | None) -> dict[str, Any]:
     """Check what only the classes and the machine can tell, train stage 1, then this run."""
     from engine.training.build import make_fabric
 
     settings.check_targets(cfg)
     fabric = make_fabric(cfg)
-    if place is None:
+    if location is None:
         stage1: Any = first_stage(cfg)
-        place = locate(cfg, run(stage1))
-    folder, found, backbone = place
+        location = locate(cfg, run(stage1))
+    folder, found, backbone = location
     with runs.locked(folder, runs.is_main_process()):
         done = None if cfg.rerun else runs.finished(folder)  # by another process in the meantime
         if done is not None:
@@ -113,7 +113,7 @@ def launch(fabric: "Fabric", cfg: DictConfig, folder: Path, backbone: Path | Non
             raise
 
 
-def _place(cfg: DictConfig) -> Place | None:
+def _location(cfg: DictConfig) -> Location | None:
     """Return where the run of a config is; None as long as its stage-1 run has no result."""
     stage1, done = first_stage(cfg), None
     if stage1 is not None:
@@ -123,7 +123,7 @@ def _place(cfg: DictConfig) -> Place | None:
     return locate(cfg, done)
 
 
-def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> Place:
+def locate(cfg: DictConfig, stage1: dict[str, Any] | None) -> Location:
     """Return the run's folder, its identity and the checkpoint of its backbone.
 
     stage1: the finished stage-1 run; its weights are known even if their file is gone.
@@ -163,8 +163,8 @@ def first_stage(cfg: DictConfig) -> DictConfig | None:
 
 def result(cfg: DictConfig) -> dict[str, Any] | None:
     """The finished run of a config, None if it is not there; a diverged one has no metrics."""
-    place = _place(cfg)
-    return None if place is None else runs.finished(place[0])
+    location = _location(cfg)
+    return None if location is None else runs.finished(location[0])
 
 
 def composed(name: str, overrides: list[str]) -> DictConfig:
